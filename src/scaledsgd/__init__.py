@@ -1,0 +1,70 @@
+"""Low-rank matrices from a stream of single entries, distances or comparisons.
+
+>>> from scaledsgd import MatrixCompleter, DistanceCompleter, ItemRanker
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from os import PathLike
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .completers import DistanceCompleter, MatrixCompleter
+    from .learner import Learner
+    from .observations import Observations
+    from .ranker import ItemRanker
+    from .store import ModelFileError
+    from .train import DivergenceError
+
+__version__ = "0.1.0"
+
+# Loaded when first asked for: scikit-learn and the compilers are not needed to import the name.
+_HOMES = {
+    "MatrixCompleter": "completers",
+    "DistanceCompleter": "completers",
+    "ItemRanker": "ranker",
+    "Observations": "observations",
+    "DivergenceError": "train",
+    "ModelFileError": "store",
+}
+
+__all__ = [
+    "DistanceCompleter",
+    "DivergenceError",
+    "ItemRanker",
+    "MatrixCompleter",
+    "ModelFileError",
+    "Observations",
+    "load",
+]
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def load(path: str | PathLike) -> Learner:
+    """The model that `save` wrote to this file.
+
+    >>> import numpy as np, tempfile
+    >>> from scaledsgd import MatrixCompleter, load
+    >>> model = MatrixCompleter(rank=1, epochs=1, random_state=0).fit(np.ones((3, 3)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/ones.safetensors")
+    ...     again = load(f"{folder}/ones.safetensors")
+    >>> np.array_equal(again.row_factors_, model.row_factors_)
+    True
+    """
+    from . import store
+
+    arrays, facts = store.read(path)
+    kind = facts.get("estimator")
+    if kind not in ("MatrixCompleter", "DistanceCompleter", "ItemRanker"):
+        raise store.ModelFileError(f"{path}: unknown kind of model {kind!r}")
+    try:
+        return __getattr__(kind)(**facts["settings"])._restore(arrays, facts)
+    except (KeyError, TypeError) as why:
+        raise store.ModelFileError(f"{path}: incomplete model ({why})") from None

@@ -1,0 +1,120 @@
+"""CPU threads: lock-free over the rows of X, outside the GIL, each on its part of a chunk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from ..factors import Factors, NumpyAlgebra, floored
+from ..losses import Loss
+from ..observations import Observations
+from . import Chunk, kernels
+from .shuffle import Samples
+
+# A thread gets at least this many samples: fewer run sooner than a thread wakes.
+_LEAST = 4096
+
+
+class CpuEngine(NumpyAlgebra):
+    """Runs rounds on `n_jobs` threads.
+
+    >>> from scaledsgd.losses import LOSSES
+    >>> factors = Factors(np.array([[1.0], [2.0]]))
+    >>> chunk = Chunk(np.array([[0, 1]]), np.array([1.0]))
+    >>> CpuEngine().run(factors, np.full((2, 1), 0.2), LOSSES["squared"], chunk)
+    1.0
+    >>> factors.X[:, 0]
+    array([0.6, 1.8])
+    """
+
+    def __init__(self, n_jobs: int = 1):
+        self.n_jobs = n_jobs
+        self.repairs = 0
+
+    def put(self, X: np.ndarray) -> np.ndarray:
+        return X
+
+    def get(self, X: np.ndarray) -> np.ndarray:
+        return X
+
+    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples:
+        """A shuffled training copy whose indices point into the stacked X."""
+        index, targets = observations.take(dtype)
+        for column, by in enumerate(shift):
+            if by:
+                index[:, column] += by
+        return Samples(index, targets, rng)
+
+    def run(self, factors: Factors, scale: np.ndarray, loss: Loss, chunk: Chunk) -> float:
+        """One pass with P frozen; returns the sum of squared slopes."""
+        step = kernels.kernel(kernels.rounds, loss, factors.rank)
+        X, scale = factors.X, scale.astype(factors.X.dtype)
+        return sum(self._threads(lambda part: step(X, scale, *part), self._split(chunk)))
+
+    def run_sampled(
+        self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,
+        chunk: Chunk,
+    ) -> float:  # fmt: skip
+        """One pass with the paper's per-sample P, which is brought up to date in place.
+
+        Every thread works on a copy of P; at the end the changes of the Gram that each has seen
+        are added up. A thread whose P breaks down stops, and all go on from an inverse of X.
+        """
+        step = kernels.kernel(kernels.sampled, loss)
+        X, total, parts = factors.X, 0.0, self._split(chunk)
+        while parts:
+            jobs = [(part, P.copy(), np.zeros_like(P)) for part in parts]
+            results = self._threads(lambda job: step(X, *job[1:], rates, *job[0]), jobs)
+            total += sum(slopes for _, slopes, _ in results)
+            broken = sum(not sound for *_, sound in results)
+            if broken:
+                self.repairs += broken
+                P[...] = self.inverse(factors, eta)
+            elif len(jobs) == 1:
+                P[...] = jobs[0][1]
+            else:
+                P[...] = np.linalg.inv(np.linalg.inv(P) + sum(change for *_, change in jobs))
+            parts = [
+                Chunk(part.index[done:], part.targets[done:])
+                for part, (done, *_) in zip(parts, results, strict=True)
+                if done < len(part.targets)
+            ]
+        return total
+
+    def inverse(self, factors: Factors, eta: float) -> np.ndarray:
+        """(X^T X + eta I)^-1 of every side, a singular Gram held at its floor."""
+        inverses = []
+        for side in factors.sides:
+            values, Q = np.linalg.eigh(self.gram(side))
+            inverses.append((Q / floored(values + eta)) @ Q.T)
+        return np.stack(inverses)
+
+    def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray:
+        """z of every sample."""
+        X = factors.X
+        out = np.empty(len(index), X.dtype)
+        score = kernels.kernel(kernels.scoring, loss, factors.rank)
+        self._threads(lambda part: score(X, *part), self._split(Chunk(index, out)))
+        return out
+
+    def _split(self, chunk: Chunk) -> list[Chunk]:
+        m = len(chunk.targets)
+        threads = max(1, min(self.n_jobs, m // _LEAST))
+        cuts = [m * k // threads for k in range(threads + 1)]
+        return [Chunk(chunk.index[a:b], chunk.targets[a:b]) for a, b in pairwise(cuts)]
+
+    def _threads(self, work: Callable, parts: list) -> list:
+        if len(parts) == 1:
+            return [work(parts[0])]
+        return list(_pool(self.n_jobs, os.getpid()).map(work, parts))
+
+
+@lru_cache(maxsize=8)
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads are started once a process: a forked child has none of its parent's."""
+    return ThreadPoolExecutor(threads)

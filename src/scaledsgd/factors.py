@@ -1,0 +1,231 @@
+"""The learned factor, its spectrum, and the change of basis that makes P diagonal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from scipy.special import ndtri
+
+# Eigenvalues below this share of the largest are rounding, not signal: the Gram counts as singular
+# there and P is held at the inverse of this floor.
+_FLOOR = 1e-15
+
+
+class Algebra(Protocol):
+    """What a refresh asks of the machine that holds X."""
+
+    def gram(self, X) -> np.ndarray: ...
+    def transform(self, X, T: np.ndarray) -> None: ...
+
+
+class NumpyAlgebra:
+    """Gram products and changes of basis with NumPy's BLAS, in blocks of rows.
+
+    A tall matrix of three columns is a poor job for BLAS. Its rows are therefore read several at
+    a time: (d, r) as (d / k, k r), where the k diagonal blocks of the wide Gram add up to ours.
+
+    >>> NumpyAlgebra().gram(np.ones((5, 2), np.float32))
+    array([[5., 5.],
+           [5., 5.]])
+    """
+
+    width = 48  # columns BLAS sees at least: fastest of 16..128 at r = 3 and 8
+    block = 1 << 20  # bytes of a block in float64: stays in the second-level cache
+
+    def _blocks(self, X: np.ndarray):
+        d, r = X.shape
+        k = max(1, self.width // r)
+        rows = max(1, self.block // (8 * k * r)) * k
+        whole = d - d % k
+        for start in range(0, whole, rows):
+            part = X[start : min(start + rows, whole)]
+            yield part.reshape(-1, k * r), k
+        if whole < d:
+            yield X[whole:], 1
+
+    def gram(self, X: np.ndarray) -> np.ndarray:
+        """X^T X, in float64 whatever X is."""
+        r = X.shape[1]
+        G = np.zeros((r, r))
+        for part, k in self._blocks(X):
+            wide = part.astype(np.float64, copy=False)
+            G += np.einsum("kakb->ab", (wide.T @ wide).reshape(k, r, k, r))
+        return G
+
+    def transform(self, X: np.ndarray, T: np.ndarray) -> None:
+        """X <- X T, in place."""
+        T = T.astype(X.dtype)
+        wide: dict[int, np.ndarray] = {}
+        for part, k in self._blocks(X):
+            if k not in wide:
+                wide[k] = np.kron(np.eye(k, dtype=X.dtype), T)
+            part[...] = part @ wide[k]
+
+
+def eigenbasis(G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Q and Lambda of G = Q Lambda Q^T, largest first.
+
+    >>> eigenbasis(np.diag([1.0, 4.0]))[1]
+    array([4., 1.])
+    """
+    values, Q = np.linalg.eigh(G)
+    return Q[:, ::-1], np.maximum(values[::-1], 0.0)
+
+
+def balance(GL: np.ndarray, GR: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """T, T^-T and Sigma such that L T and R T^-T have the same Gram, diag(Sigma).
+
+    L R^T is unchanged and Sigma holds its singular values. This is the square-root balancing of
+    model reduction; eigenvectors stand in for Cholesky factors, which a singular Gram lacks.
+
+    >>> T, U, sigma = balance(np.diag([4.0, 1.0]), np.diag([1.0, 1.0]))
+    >>> np.allclose(T.T @ np.diag([4.0, 1.0]) @ T, np.diag(sigma)), np.allclose(T @ U.T, np.eye(2))
+    (True, True)
+    """
+    roots = []
+    for G in (GL, GR):
+        Q, values = eigenbasis(G)
+        roots.append(Q * np.sqrt(floored(values)))
+    A, B = roots
+    U, sigma, Vt = np.linalg.svd(A.T @ B)
+    root = np.sqrt(floored(sigma))
+    return B @ Vt.T / root, A @ U / root, sigma
+
+
+def floored(values: np.ndarray) -> np.ndarray:
+    """Eigenvalues held above rounding, so that their inverse is finite."""
+    return np.maximum(values, max(_FLOOR * values.max(), np.finfo(np.float64).tiny * 1e16))
+
+
+def gaussian_rows(seed: int, side: int, start: int, stop: int, rank: int) -> np.ndarray:
+    """Rows start..stop of the endless Gaussian matrix that (seed, side) names.
+
+    One draw an entry, so a factor that grows gets the rows it would have started with.
+
+    >>> whole = gaussian_rows(1, 0, 0, 6, 2)
+    >>> np.array_equal(whole[4:], gaussian_rows(1, 0, 4, 6, 2))
+    True
+    """
+    stream = np.random.PCG64(np.random.SeedSequence([seed, side]))
+    stream.advance(start * rank)
+    uniform = np.random.Generator(stream).random((stop - start, rank))
+    # random() may return 0 exactly, where the normal quantile is -inf.
+    return ndtri(np.maximum(uniform, 2.0**-54))
+
+
+@dataclass
+class Factors:
+    """X (d x r) of X X^T, or the stacked [L; R] of L R^T when `rows` says where R begins.
+
+    >>> F = Factors.start((4, 3), rank=2, seed=0)
+    >>> before = F.left @ F.right.T
+    >>> _ = F.refresh()
+    >>> np.allclose(F.left @ F.right.T, before)
+    True
+    """
+
+    X: np.ndarray
+    rows: int | None = None
+    seed: int = 0
+    scale: float = 1.0  # of the entries it started with, for the rows it may grow
+    spectrum: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def start(
+        cls, shape, rank: int, *, seed: int, scale: float = 1.0, dtype="float64", symmetric=False
+    ) -> Factors:
+        """Gaussian factors for a matrix of that shape."""
+        X = np.empty((0, rank), dtype=dtype)
+        empty = cls(X, None if symmetric else 0, seed, scale, np.zeros(rank))
+        return empty.grow(shape)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        d = len(self.X)
+        return (d, d) if self.rows is None else (self.rows, d - self.rows)
+
+    @property
+    def rank(self) -> int:
+        return self.X.shape[1]
+
+    @property
+    def left(self) -> np.ndarray:
+        return self.X if self.rows is None else self.X[: self.rows]
+
+    @property
+    def right(self) -> np.ndarray:
+        return self.X if self.rows is None else self.X[self.rows :]
+
+    @property
+    def sides(self) -> list[np.ndarray]:
+        return [self.X] if self.rows is None else [self.left, self.right]
+
+    @property
+    def condition_number(self) -> float:
+        """lambda_1 / lambda_r as of the last refresh."""
+        return float(self.spectrum[0] / floored(self.spectrum)[-1])
+
+    @property
+    def singular(self) -> bool:
+        """Whether the last refresh found a Gram that has no inverse."""
+        return bool((floored(self.spectrum) > self.spectrum).any())
+
+    def grow(self, shape) -> Factors:
+        """The same factors with rows for a matrix of at least that shape."""
+        parts = []
+        for side, (part, wanted) in enumerate(zip(self.sides, shape, strict=False)):
+            if wanted > len(part):
+                fresh = gaussian_rows(self.seed, side, len(part), wanted, self.rank)
+                part = np.concatenate([part, (self.scale * fresh).astype(part.dtype)])
+            parts.append(part)
+        X = parts[0] if self.rows is None else np.concatenate(parts)
+        rows = None if self.rows is None else len(parts[0])
+        return Factors(X, rows, self.seed, self.scale, self.spectrum)
+
+    def refresh(self, algebra: Algebra | None = None, turn: bool = True) -> float:
+        """Change to the basis in which P is diagonal; X X^T (or L R^T) stays what it is. Without
+        `turn`, only take the spectrum.
+
+        Returns how far the Gram had moved from the last spectrum, |S^-1/2 G S^-1/2 - I|: the
+        relative error of the P that was frozen since then.
+        """
+        algebra = algebra or NumpyAlgebra()
+        grams = [algebra.gram(side) for side in self.sides]
+        if not all(np.isfinite(G).all() for G in grams):
+            raise FloatingPointError("non-finite factors")
+        moved = self._moved(grams)
+        if self.rows is None:
+            Q, self.spectrum = eigenbasis(grams[0])
+            transforms = [Q]
+        else:
+            *transforms, self.spectrum = balance(*grams)
+        for side, T in zip(self.sides, transforms, strict=True):
+            if turn:
+                algebra.transform(side, T)
+        return moved
+
+    def singular_values(self) -> np.ndarray:
+        """Singular values of X X^T or L R^T as it is now, largest first."""
+        grams = [NumpyAlgebra().gram(side) for side in self.sides]
+        return eigenbasis(grams[0])[1] if self.rows is None else balance(*grams)[2]
+
+    def _moved(self, grams: list[np.ndarray]) -> float:
+        if not self.spectrum.any():
+            return np.inf
+        root = np.sqrt(floored(self.spectrum))
+        return max(float(np.abs(G / np.outer(root, root) - np.eye(self.rank)).max()) for G in grams)
+
+    def coherence(self) -> float:
+        """mu = (d / r) max_i x_i^T (X^T X)^-1 x_i, from 1 (spread out) to d / r (one row).
+
+        >>> Factors(np.eye(4, 2)).coherence()
+        2.0
+        """
+        worst = 0.0
+        for side in self.sides:
+            values, Q = np.linalg.eigh(side.T.astype(np.float64) @ side)
+            leverage = ((side @ (Q / np.sqrt(floored(values)))) ** 2).sum(axis=1)
+            worst = max(worst, len(side) / self.rank * float(leverage.max()))
+        return worst

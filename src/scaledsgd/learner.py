@@ -1,0 +1,238 @@
+"""What the estimators share: settings, training, and the file they are kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from os import PathLike
+
+import narwhals as nw
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from . import store
+from .engines import open_engine
+from .factors import Factors
+from .ids import Ids
+from .losses import Loss
+from .observations import Observations, whole
+from .policy import Policy, starting_scale
+from .train import Callback, History, Trainer
+
+
+class Learner(BaseEstimator):
+    """An estimator with factors, ids for its rows and columns, and a trainer behind it."""
+
+    history_: History
+    # The row of the table and the symmetry: settings of some estimators, facts about others.
+    _loss: Loss
+    _symmetric: bool
+
+    def __init__(
+        self,
+        rank: int = 2,
+        *,
+        scaled: bool = True,
+        learning_rate: float | str = "auto",
+        damping: float | str = "auto",
+        refresh: str = "round",
+        epochs: int = 50,
+        tol: float = 1e-16,
+        evaluations: int = 1,
+        n_jobs: int = 1,
+        device: str = "cpu",
+        dtype: str = "float64",
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Iterable[Callback] = (),
+        verbose: bool = False,
+    ):
+        self.rank = rank
+        self.scaled = scaled
+        self.learning_rate = learning_rate
+        self.damping = damping
+        self.refresh = refresh
+        self.epochs = epochs
+        self.tol = tol
+        self.evaluations = evaluations
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    @property
+    def factors(self) -> Factors:
+        """The factors behind the estimator."""
+        check_is_fitted(self, "history_")
+        return self._trainer.factors
+
+    @property
+    def singular_values_(self) -> np.ndarray:
+        """Singular values of the learned matrix, largest first."""
+        if not hasattr(self, "history_"):  # as any fitted attribute, absent before fit
+            raise AttributeError("singular_values_")
+        return self.factors.singular_values()
+
+    def _new_ids(self) -> list[Ids]:
+        raise NotImplementedError
+
+    def _observe(self, data, names, *, reset: bool) -> Observations:
+        raise NotImplementedError
+
+    def _learn(self, data, names: tuple, epochs: int, *, fresh: bool):
+        """Train on data whose columns have these names, or on data without names."""
+        named = names[0] is not None
+        if fresh:
+            self._ids = self._new_ids() if named else None
+        elif named != (self._ids is not None) and not isinstance(data, Observations):
+            raise ValueError(
+                "this model knows its rows by "
+                + ("number, not by id" if named else "id: name the columns of the table")
+            )
+        with _undone(self._ids):
+            observations = self._observe(data, names, reset=fresh)
+            if observations.loss is not self._loss or observations.symmetric != self._symmetric:
+                raise ValueError("these observations are of another loss or symmetry")
+            if fresh:
+                self._trainer = self._start(observations)
+        self._trainer.grow(observations.shape)
+        # Set before training, so that a run that diverges leaves its last finite state behind.
+        self.history_ = self._trainer.history
+        self._trainer.run(
+            observations,
+            epochs=epochs,
+            tol=self.tol,
+            evaluations=self.evaluations,
+            callbacks=self.callbacks,
+            verbose=self.verbose,
+        )
+        return self
+
+    def _start(self, observations: Observations) -> Trainer:
+        self._check_settings(observations.shape)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        policy = Policy(self.learning_rate, self.damping, self.scaled)
+        scale = starting_scale(observations.targets, self.rank, self._loss, policy)
+        factors = Factors.start(
+            observations.shape,
+            self.rank,
+            seed=seed,
+            scale=scale,
+            dtype=self.dtype,
+            symmetric=self._symmetric,
+        )
+        return self._trained(factors, policy)
+
+    def _trained(self, factors: Factors, policy: Policy) -> Trainer:
+        engine = open_engine(self.device, self.n_jobs)
+        rng = np.random.default_rng([factors.seed, 2])  # 0 and 1 drew the two sides of X
+        return Trainer(factors, self._loss, policy, engine, rng, self.refresh == "sample")
+
+    def _check_settings(self, shape: tuple[int, int]) -> None:
+        if not isinstance(self.rank, int | np.integer) or self.rank < 1:
+            raise ValueError(f"rank={self.rank!r} is not a positive whole number")
+        if self.rank > min(shape):
+            raise ValueError(
+                f"rank={self.rank} is more than a matrix with n_samples={shape[0]} rows and "
+                f"n_features={shape[1]} columns can have"
+            )
+        if self.learning_rate != "auto" and not _positive(self.learning_rate):
+            raise ValueError(f"learning_rate={self.learning_rate!r} is not 'auto' or above 0")
+        if not (self.damping in ("auto", 0) or _positive(self.damping)):
+            raise ValueError(f"damping={self.damping!r} is not 'auto' or a number from 0 up")
+        if self.refresh not in ("round", "sample"):
+            raise ValueError(f"refresh={self.refresh!r} is not 'round' or 'sample'")
+        if str(np.dtype(self.dtype)) not in ("float32", "float64"):
+            raise ValueError(f"dtype={self.dtype!r} is not float32 or float64")
+        for name, least in (("epochs", 1), ("n_jobs", 1), ("evaluations", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name}={value!r} is not a whole number from {least} up")
+
+    def _rows(self, names, side: int) -> np.ndarray:
+        """Row numbers of names; numbers are checked against the matrix."""
+        what = ("row", "column")[side]
+        if self._ids is not None:
+            return self._ids[side].rows(names, what)
+        rows = whole(names, what)
+        limit = self.factors.shape[side]
+        if len(rows) and not (rows.min() >= 0 and rows.max() < limit):
+            wrong = rows[(rows < 0) | (rows >= limit)][0]
+            raise ValueError(f"{what} {wrong} is not one of the {limit} {what}s of the matrix")
+        return rows
+
+    def _scores(self, sides: list[np.ndarray]) -> np.ndarray:
+        """z for row numbers given in the order of the loss's table."""
+        offsets = [side * (self.factors.rows or 0) for side in self._loss.sides]
+        index = np.stack([rows + by for rows, by in zip(sides, offsets, strict=True)], axis=1)
+        return self._trainer.engine.scores(self.factors, index, self._loss)
+
+    def save(self, path: str | PathLike) -> None:
+        """Write the model to one file, atomically; `scaledsgd.load` reads it back."""
+        check_is_fitted(self, "history_")
+        trainer, factors = self._trainer, self.factors
+        settings = {k: v for k, v in self.get_params().items() if _plain(v)}
+        facts = {
+            "estimator": type(self).__name__,
+            "settings": settings | {"dtype": str(np.dtype(self.dtype))},
+            "factors": {"rows": factors.rows, "seed": factors.seed, "scale": factors.scale},
+            "policy": asdict(trainer.policy),
+            "history": asdict(trainer.history),
+            "samples": trainer.samples,
+            "seconds": trainer.seconds,
+            "random": trainer.rng.bit_generator.state,
+            "ids": None if self._ids is None else len(self._ids),
+        }
+        arrays = {"X": factors.X, "spectrum": factors.spectrum}
+        for side, ids in enumerate(self._ids or ()):
+            arrays[f"ids{side}"] = ids.names()
+        store.write(path, arrays, facts)
+
+    def _restore(self, arrays: dict[str, np.ndarray], facts: dict):
+        factors = Factors(arrays["X"], **facts["factors"], spectrum=arrays["spectrum"])
+        names = [Ids(arrays[f"ids{side}"]) for side in range(facts["ids"] or 0)]
+        # Symmetric matrices have one set of names for both sides.
+        self._ids = (names * 2)[:2] if names else None
+        self._trainer = self._trained(factors, Policy(**facts["policy"]))
+        self._trainer.history = self.history_ = History(**facts["history"])
+        self._trainer.samples, self._trainer.seconds = facts["samples"], facts["seconds"]
+        self._trainer.rng.bit_generator.state = facts["random"]
+        self.n_features_in_ = factors.shape[1]
+        return self
+
+
+@contextmanager
+def _undone(ids: list[Ids] | None):
+    """Data that is refused leaves no names behind."""
+    known = [len(side) for side in ids or ()]
+    try:
+        yield
+    except BaseException:
+        for side, count in zip(ids or (), known, strict=True):
+            side.keep(count)
+        raise
+
+
+def columns_of(table, names: Iterable[str]) -> list[np.ndarray]:
+    """Columns of a data frame (pandas, polars, ...) or of a mapping of arrays, by name."""
+    if not isinstance(table, Mapping):
+        table = nw.from_native(table, eager_only=True)
+        held, get = table.columns, lambda name: table[name].to_numpy()
+    else:
+        held, get = list(table), lambda name: np.asarray(table[name])
+    for name in names:
+        if name not in held:
+            raise ValueError(f"unknown column {name!r}: the table has {', '.join(map(str, held))}")
+    return [get(name) for name in names]
+
+
+def _positive(value) -> bool:
+    return isinstance(value, int | float | np.number) and bool(0 < value < np.inf)
+
+
+def _plain(value) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)

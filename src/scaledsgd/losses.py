@@ -1,0 +1,112 @@
+"""The losses of the paper, one row of a table each.
+
+Every loss is a scalar function psi(z, y) of one bilinear form over the two or three rows that a
+sample names::
+
+    z = <u, v>,   u = sum_m a_m x_m,   v = sum_m b_m x_m
+
+and the step on each of those rows is the same for all of them::
+
+    x_m  <-  x_m - alpha * psi'(z, y) * P (a_m v + b_m u)
+
+so an engine implements the step once and reads the rest from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+# Below this the sigmoid is 1e-35 and exp(-z) still fits a float32.
+_LOWEST = -80.0
+
+
+def _half_square(z, y):
+    return 0.5 * (z - y) * (z - y)
+
+
+def _difference(z, y):
+    return z - y
+
+
+def _quarter_square(z, y):
+    return 0.25 * (z - y) * (z - y)
+
+
+def _half_difference(z, y):
+    return 0.5 * (z - y)
+
+
+def _cross_entropy(z, y):
+    return np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z))) - y * z
+
+
+def _sigmoid_difference(z, y):
+    return 1.0 / (1.0 + np.exp(-np.maximum(z, _LOWEST))) - y
+
+
+def _identity(z):
+    return z
+
+
+def sigmoid(z):
+    """The inverse link of the logistic losses.
+
+    >>> float(sigmoid(0.0))
+    0.5
+    """
+    return 1.0 / (1.0 + np.exp(-np.maximum(z, _LOWEST)))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One row of the table. `value` and `slope` are plain functions of (z, y), so that NumPy
+    broadcasts them and an engine compiles them.
+
+    >>> LOSSES["squared"].slope(3.0, 1.0)
+    2.0
+    """
+
+    name: str
+    a: tuple[int, ...]  # u = sum_m a_m x_m
+    b: tuple[int, ...]  # v = sum_m b_m x_m
+    value: Callable  # psi(z, y)
+    slope: Callable  # the derivative of psi in z; EDM steps along (z - y) P (x_i - x_j)
+    inverse_link: Callable  # from z to what the target measures
+    bounds: tuple[float, float]  # of a valid target
+    # How much further a unit step moves z than it does for the squared loss: along x_i - x_j
+    # the form is quadratic and both rows move, 2 x 2 (automatic step sizes divide by it).
+    gain: float = 1.0
+    curvature: float = 1.0  # the largest second derivative of psi in z
+
+    @property
+    def arity(self) -> int:
+        """How many rows a sample names."""
+        return len(self.a)
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """On which side of a two-sided matrix each named row lies: u is left, v is right."""
+        return tuple(0 if a else 1 for a in self.a)
+
+
+_BOTH, _ANY = (1, 0), (-np.inf, np.inf)
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        # rows i, j: the entry M_ij
+        Loss("squared", _BOTH, (0, 1), _half_square, _difference, _identity, _ANY),
+        # rows i, j: the squared distance |x_i - x_j|^2
+        Loss("distance", (1, -1), (1, -1), _quarter_square, _half_difference, _identity,
+             (0.0, np.inf), gain=4.0, curvature=0.5),
+        # rows i, j: a probability, or a single bit, of M_ij
+        Loss("logistic", _BOTH, (0, 1), _cross_entropy, _sigmoid_difference, sigmoid, (0.0, 1.0),
+             curvature=0.25),
+        # rows j, k, i: whether i is nearer to j than to k
+        Loss("bpr", (0, 0, 1), (1, -1, 0), _cross_entropy, _sigmoid_difference, sigmoid,
+             (0.0, 1.0), curvature=0.25),
+    )
+}  # fmt: skip

@@ -1,0 +1,59 @@
+"""How good a factor is, without ever building the matrix it stands for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .engines import Engine
+from .factors import Factors
+from .losses import Loss
+
+_BLOCK = 1 << 20  # samples scored at a time
+
+
+def _scored(engine: Engine, factors: Factors, index, targets, loss: Loss):
+    for start in range(0, len(targets), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        yield engine.scores(factors, index[part], loss), targets[part]
+
+
+def mean_loss(engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
+    """Mean of psi(z, y) over the samples."""
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # a diverged factor has an infinite loss
+        for z, y in _scored(engine, factors, index, targets, loss):
+            total += float(loss.value(z.astype(np.float64), y.astype(np.float64)).sum())
+    return total / len(targets)
+
+
+def auc(engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
+    """Share of the comparisons that the factors order as observed."""
+    scored = _scored(engine, factors, index, targets, loss)
+    return sum(auc_of(z, y) * len(y) for z, y in scored) / len(targets)
+
+
+def auc_of(z: np.ndarray, y: np.ndarray) -> float:
+    """Share of z > 0 where y = 1 and z <= 0 where y = 0: as in the paper, that tie is right.
+
+    >>> auc_of(np.array([0.5, 0.0, 0.0]), np.array([1, 0, 1]))
+    0.6666666666666666
+    """
+    return int(np.count_nonzero((z > 0) == (y > 0.5))) / len(y)
+
+
+def recovery_error(left, right, true_left, true_right) -> float:
+    """|L R^T - A B^T|_F / |A B^T|_F from r x r Gram products.
+
+    >>> A = np.array([[1.0], [2.0]])
+    >>> round(recovery_error(2 * A, A, A, A), 12)
+    1.0
+    """
+    stacked_left = np.hstack([left, -np.asarray(true_left)])
+    stacked_right = np.hstack([right, true_right])
+    # Triangular factors instead of Grams: those would lose half of the digits to the subtraction.
+    return _product_norm(stacked_left, stacked_right) / _product_norm(true_left, true_right)
+
+
+def _product_norm(A, B) -> float:
+    """|A B^T|_F from the triangular factors of both."""
+    return float(np.linalg.norm(np.linalg.qr(A).R @ np.linalg.qr(B).R.T))

@@ -1,0 +1,250 @@
+"""What was observed: which rows each sample names, and its target. All input is checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .losses import LOSSES, Loss
+
+_BLOCK = 1 << 20  # samples checked at a time: temporaries stay at some megabytes
+
+
+class Observations:
+    """Samples of one loss: an index array in the order of the loss's table, and targets.
+
+    Build them with `pairs`, `triplets` or `matrix`. Naming an entry twice is allowed: each
+    mention is an observation.
+
+    >>> seen = Observations.pairs([0, 1], [2, 0], [5.0, 3.0])
+    >>> len(seen), seen.shape
+    (2, (2, 3))
+    """
+
+    def __init__(self, index, targets, shape, loss: str = "squared", symmetric: bool = False):
+        self.loss: Loss = _loss(loss)
+        self.index: np.ndarray = index
+        self.targets: np.ndarray = targets
+        self.symmetric = symmetric
+        self.shape: tuple[int, int] = shape
+        self._ours = False  # whether the arrays are copies that training may reorder
+        self._check()
+
+    @classmethod
+    def pairs(
+        cls, rows, columns, targets, *, shape=None, loss="squared", symmetric=False
+    ) -> Observations:
+        """Entries (row, column) and what was seen of them."""
+        symmetric = symmetric or loss == "distance"
+        i, j = whole(rows, "row"), whole(columns, "column")
+        y = real(targets)
+        if not len(i) == len(j) == len(y):
+            raise ValueError(f"{len(i)} rows, {len(j)} columns and {len(y)} targets do not pair up")
+        if len(y) == 0:
+            raise ValueError("no observations: the input is empty")
+        shape = _shape(shape, int(i.max()) + 1, int(j.max()) + 1, symmetric)
+        return cls._copied([i, j], y, shape, loss, symmetric)
+
+    @classmethod
+    def triplets(cls, i, j, k, targets=None, *, shape=None, symmetric=True) -> Observations:
+        """Comparisons: target 1 (the default) where row i is nearer to j than to k, else 0.
+
+        >>> Observations.triplets([0], [1], [2]).index  # rows j, k, i as in the table of losses
+        array([[1, 2, 0]], dtype=int32)
+        """
+        i, j, k = whole(i, "i"), whole(j, "j"), whole(k, "k")
+        y = np.ones(len(i)) if targets is None else real(targets)
+        if not len(i) == len(j) == len(k) == len(y):
+            raise ValueError(
+                f"triplets of {len(i)} i, {len(j)} j, {len(k)} k and {len(y)} targets do not match"
+            )
+        if len(y) == 0:
+            raise ValueError("no observations: the input is empty")
+        columns = int(max(j.max(), k.max())) + 1
+        shape = _shape(shape, int(i.max()) + 1, columns, symmetric)
+        return cls._copied([j, k, i], y, shape, "bpr", symmetric)
+
+    @classmethod
+    def matrix(cls, S: Any, *, loss="squared", symmetric=False) -> Observations:
+        """The stored entries of a sparse matrix (a stored zero is an observation), or the entries
+        of an array that are not NaN.
+
+        >>> Observations.matrix(np.array([[1.0, np.nan], [np.nan, 4.0]])).index
+        array([[0, 0],
+               [1, 1]], dtype=int32)
+        """
+        if sp.issparse(S):
+            S = S.tocoo()
+            i, j, y = *S.coords, real(S.data)
+        else:
+            S = np.asarray(S)
+            if S.ndim != 2:
+                raise ValueError(f"a matrix was expected, not an array of shape {S.shape}")
+            S = S if S.dtype.kind == "f" else real(S.ravel()).reshape(S.shape)
+            i, j = np.nonzero(~np.isnan(S))
+            y = S[i, j]
+        if len(y) == 0:
+            raise ValueError(f"no observations: nothing is known of the {S.shape} matrix")
+        symmetric = symmetric or loss == "distance"
+        if symmetric and S.shape[0] != S.shape[1]:
+            raise ValueError(
+                f"a symmetric matrix is square, this one is {S.shape[0]} x {S.shape[1]}"
+            )
+        return cls._copied([i, j], y, tuple(map(int, S.shape)), loss, symmetric)
+
+    @classmethod
+    def _copied(cls, columns, y, shape, loss, symmetric) -> Observations:
+        index = np.empty((len(y), len(columns)), _index_type(shape))
+        for c, column in enumerate(columns):
+            index[:, c] = column
+        made = cls(index, np.array(y), shape, loss, symmetric)
+        made._ours = True
+        return made
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def nbytes(self) -> int:
+        return self.index.nbytes + self.targets.nbytes
+
+    def __getitem__(self, part) -> Observations:
+        """Some of the samples, by slice, mask or positions."""
+        return Observations(
+            self.index[part], self.targets[part], self.shape, self.loss.name, self.symmetric
+        )
+
+    def take(self, dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Arrays that the caller may reorder: ours once, copies from then on."""
+        ours, self._ours = self._ours, False
+        index = self.index if ours else self.index.copy()
+        if ours and self.targets.dtype == dtype:
+            return index, self.targets
+        return index, self.targets.astype(dtype)
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        for start in range(0, len(self), _BLOCK):
+            stop = start + _BLOCK
+            yield start, self.index[start:stop], self.targets[start:stop]
+
+    def _check(self) -> None:
+        low, high = self.loss.bounds
+        limits = [self.shape[side] for side in self.loss.sides]
+        for start, index, y in self.blocks():
+            _refuse(~np.isfinite(y), start, y, "target {} is not a finite number")
+            what = f"target {{}} of the {self.loss.name} loss is outside [{low:g}, {high:g}]"
+            _refuse((y < low) | (y > high), start, y, what)
+            for column, limit in zip(index.T, limits, strict=True):
+                _refuse(column < 0, start, column, "index {} is negative")
+                _refuse(column >= limit, start, column, f"index {{}} is past the end, {limit}")
+            if self.loss.arity == 3:
+                same = index[:, 0] == index[:, 1]
+                _refuse(same, start, index[:, 0], "a triplet compares item {} with itself")
+        if self.symmetric and self.loss.arity == 2:
+            self._check_symmetry()
+
+    def _check_symmetry(self) -> None:
+        """(i, j) and (j, i) are the same entry of a symmetric matrix, and must agree."""
+        # By ranges of the lower index, so that what is sorted stays a small part of the whole.
+        parts = max(1, len(self) // _BLOCK)
+        d = self.shape[0]
+        rounding = 1e-9 * float(np.abs(self.targets).max())  # of a matrix computed as a product
+        cuts = [d * p // parts for p in range(parts + 1)]
+        for low, high in pairwise(cuts):
+            above, below = [], []
+            for _, index, y in self.blocks():
+                lower, upper = index.min(axis=1), index.max(axis=1)
+                inside = (lower >= low) & (lower < high) & (lower < upper)
+                key = lower[inside].astype(np.int64) * d + upper[inside]
+                first = index[inside, 0] < index[inside, 1]
+                above.append((key[first], y[inside][first]))
+                below.append((key[~first], y[inside][~first]))
+            (key, y), (mirrored, w) = map(_joined, (above, below))
+            order = np.argsort(key, kind="stable")
+            key, y = key[order], y[order]
+            at = np.searchsorted(key, mirrored)
+            met = np.flatnonzero(at < len(key))
+            met = met[key[at[met]] == mirrored[met]]
+            wrong = met[np.abs(y[at[met]] - w[met]) > 1e-6 * np.abs(w[met]) + rounding]
+            if len(wrong):
+                i, j = divmod(int(mirrored[wrong[0]]), d)
+                seen, other = y[at[wrong[0]]], w[wrong[0]]
+                raise ValueError(
+                    f"not symmetric: entry ({i}, {j}) is {seen} and entry ({j}, {i}) is {other}"
+                )
+
+
+def _joined(parts):
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def _loss(name: str) -> Loss:
+    if name not in LOSSES:
+        raise ValueError(f"unknown loss {name!r}: choose from {', '.join(LOSSES)}")
+    return LOSSES[name]
+
+
+def _index_type(shape) -> type:
+    # The rows of both sides are stacked, so their sum must fit.
+    return np.int32 if sum(shape) < 2**31 else np.int64
+
+
+def _shape(shape, rows: int, columns: int, symmetric: bool) -> tuple[int, int]:
+    if shape is None:
+        size = max(rows, columns)
+        return (size, size) if symmetric else (rows, columns)
+    shape = (int(shape[0]), int(shape[1]))
+    if symmetric and shape[0] != shape[1]:
+        raise ValueError(f"a symmetric matrix is square, this one is {shape[0]} x {shape[1]}")
+    return shape
+
+
+def _refuse(wrong: np.ndarray, start: int, values: np.ndarray, message: str) -> None:
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ValueError(f"observation {start + at}: " + message.format(values[at]))
+
+
+def real(values, what: str = "target") -> np.ndarray:
+    """A float array, or one line that says what is in the way."""
+    values = np.asarray(values)
+    if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
+        return values
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        for at, value in enumerate(values.ravel()):
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                raise TypeError(f"observation {at}: {what} {value!r} is not a number") from None
+        raise
+
+
+def whole(values, what: str) -> np.ndarray:
+    """An integer array of row numbers, or one line that says what is in the way."""
+    values = np.asarray(values)
+    if values.ndim != 1:
+        raise ValueError(f"{what} indices form an array of shape {values.shape}, not a list")
+    if values.dtype.kind == "O":
+        bad = next((v for v in values if not isinstance(v, int | np.integer)), None)
+        if bad is not None:
+            raise TypeError(f"{what} index {bad!r} is not a whole number")
+        big = next((v for v in values if not -(2**63) <= v < 2**63), None)
+        if big is not None:
+            raise ValueError(f"{what} index {big} does not fit 64 bits")
+        return values.astype(np.int64)
+    if values.dtype.kind == "u":
+        _refuse(values > 2**63 - 1, 0, values, what + " index {} does not fit 64 bits")
+        return values.astype(np.int64) if values.dtype.itemsize == 8 else values
+    if values.dtype.kind == "f":
+        _refuse(values != np.floor(values), 0, values, what + " index {} is not a whole number")
+        _refuse(np.abs(values) >= 2**63, 0, values, what + " index {} does not fit 64 bits")
+        return values.astype(np.int64)
+    if values.dtype.kind not in "i" and len(values):
+        raise TypeError(f"{what} index {values[0]!r} is not a whole number")
+    return values.astype(np.int64) if values.dtype.kind != "i" else values

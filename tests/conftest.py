@@ -1,0 +1,22 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+# Compiled kernels make the first example of a property slow, which says nothing about the property.
+settings.register_profile("default", deadline=None, max_examples=50)
+settings.load_profile("default")
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def authors() -> dict[str, np.ndarray]:
+    """The authors' own matrices."""
+    path = SHARED / "authors" / "matrices.npz"
+    if not path.exists():
+        pytest.skip(f"the authors' matrices are not at {os.path.relpath(path)}")
+    with np.load(path) as file:
+        return dict(file)

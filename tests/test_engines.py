@@ -1,0 +1,136 @@
+"""One suite for every loss and every engine: each must do what the paper's algorithm does."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scaledsgd import reference
+from scaledsgd.engines import Chunk, open_engine
+from scaledsgd.factors import Factors
+from scaledsgd.losses import LOSSES
+from scaledsgd.observations import Observations
+
+RANKS = [1, 2, 3, 5, 8, 17]
+TWO_SIDED = ["squared", "logistic", "bpr"]  # distances are symmetric by nature
+
+
+def problem(loss, rank, samples, seed, rows=None):
+    """Random factors and samples in which rows are often named twice."""
+    rng = np.random.default_rng(seed)
+    d = max(25, 2 * rank)
+    X = rng.standard_normal((d if rows is None else d + rows, rank))
+    spans = [(0, d)] * loss.arity if rows is None else []
+    if rows is not None:
+        spans = [(0, rows) if side == 0 else (rows, d + rows) for side in loss.sides]
+    index = np.stack([rng.integers(*span, samples) for span in spans], axis=1)
+    if loss.arity == 3:  # i = j and i = k may be, j = k may not
+        index = index[index[:, 0] != index[:, 1]]
+    elif rows is None:
+        index[::7, 1] = index[::7, 0]
+    truth = [reference.form(rng.standard_normal(X.shape), rows, loss) for rows in index]
+    targets = loss.inverse_link(np.array([u @ v for u, v in truth]))
+    return X, Chunk(index.astype(np.int32), targets)
+
+
+@pytest.fixture(params=["cpu"])
+def engine(request):
+    return open_engine(request.param)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_frozen_p_follows_the_reference(engine, loss, rank):
+    X, chunk = problem(loss, rank, 1000, seed=rank)
+    expected, P = X.copy(), np.linspace(0.2, 1.5, rank)
+    alpha = 0.05 / (loss.gain * rank)  # small enough that rounding is not amplified
+    reference.sgd(expected, *chunk, loss, alpha, np.diag(P))
+    engine.run(Factors(X), alpha * np.tile(P, (loss.arity, 1)), loss, chunk)
+    assert np.abs(X - expected).max() < 1e-9
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize(
+    ("loss", "rows"),
+    [pytest.param(loss, None, id=loss.name) for loss in LOSSES.values()]
+    + [pytest.param(LOSSES[name], 30, id=f"{name} two-sided") for name in TWO_SIDED],
+)
+def test_per_sample_p_follows_the_reference(engine, loss, rows, rank):
+    X, chunk = problem(loss, rank, 1000, seed=rank, rows=rows)
+    expected, alpha = X.copy(), 0.1
+    inverses = reference.preconditioners(X, rows)
+    P = np.stack(inverses)
+    inverses = reference.scaled_sgd(expected, inverses, *chunk, loss, alpha)
+    engine.run_sampled(Factors(X, rows), P, 0.0, np.full(loss.arity, alpha), loss, chunk)
+    assert engine.repairs == 0
+    assert np.abs(X - expected).max() < 1e-9
+    for side, inverse in zip(Factors(X, rows).sides, P, strict=True):
+        assert np.abs(inverse @ side.T @ side - np.eye(rank)).max() < 1e-6
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_scores_are_the_bilinear_form(engine, loss):
+    X, chunk = problem(loss, 5, 300, seed=3)
+    forms = [reference.form(X, rows, loss) for rows in chunk.index]
+    assert engine.scores(Factors(X), chunk.index, loss) == pytest.approx([u @ v for u, v in forms])
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_float32_rows_take_the_same_step(engine, loss):
+    X, chunk = problem(loss, 16, 200, seed=4)
+    single = X.astype(np.float32)
+    scale = np.full((loss.arity, 16), 0.01)
+    engine.run(Factors(X), scale, loss, chunk)
+    engine.run(Factors(single), scale, loss, Chunk(chunk.index, chunk.targets.astype(np.float32)))
+    assert np.abs(single - X).max() < 1e-4
+
+
+@pytest.mark.parametrize("per_sample", [False, True], ids=["round", "sample"])
+def test_threads_lose_next_to_nothing(per_sample):
+    """Two threads on one X reach the loss that one reaches, and their P is that of X."""
+    rng = np.random.default_rng(0)
+    d, rank, loss = 2000, 4, LOSSES["squared"]
+    Z = rng.standard_normal((d, rank))
+    index = rng.integers(0, d, (400_000, 2)).astype(np.int32)
+    chunk = Chunk(index, np.einsum("tr,tr->t", Z[index[:, 0]], Z[index[:, 1]]))
+    start = Z + 0.3 * rng.standard_normal((d, rank))
+    errors = []
+    for n_jobs in (1, 2):
+        engine, X = open_engine(n_jobs=n_jobs), start.copy()
+        P = np.stack(reference.preconditioners(X))
+        alpha = 0.3 * d / rank
+        if per_sample:
+            engine.run_sampled(Factors(X), P, 0.0, np.full(2, alpha), loss, chunk)
+            assert np.abs(P[0] @ X.T @ X - np.eye(rank)).max() < 1e-2
+        else:
+            Factors(X).refresh(engine)
+            engine.run(Factors(X), alpha * np.tile(1 / (X**2).sum(0), (2, 1)), loss, chunk)
+        errors.append(np.linalg.norm(X @ X.T - Z @ Z.T) / np.linalg.norm(Z @ Z.T))
+    assert errors[1] < max(2 * errors[0], 1e-12)
+    assert errors[0] < 1e-6
+
+
+def test_a_broken_p_is_rebuilt_from_x(engine):
+    """A step takes the only row of a direction to zero: the Gram turns singular, X stays finite."""
+    X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    chunk = Chunk(np.array([[0, 0], [1, 1], [0, 1]], dtype=np.int32), np.array([0.0, 0.5, 0.1]))
+    P = np.stack(reference.preconditioners(X))
+    engine.run_sampled(Factors(X), P, 0.0, np.ones(2), LOSSES["squared"], chunk)
+    assert engine.repairs > 0
+    assert np.isfinite(X).all()
+    assert np.isfinite(P).all()
+
+
+@settings(max_examples=20)
+@given(samples=st.integers(1, 300), seed=st.integers(0, 2**31))
+def test_an_epoch_deals_every_sample_once(samples, seed):
+    rng = np.random.default_rng(seed)
+    count = 655 * samples + samples % 64  # below a hand, above it, with and without a last piece
+    seen = Observations.pairs(np.arange(count), np.zeros(count, int), np.arange(float(count)))
+    data = open_engine().samples(seen, [0, 0], np.float64, rng)
+    for _ in range(2):
+        dealt = [(c.index.copy(), c.targets.copy()) for c in data.epoch(rng)]
+        index = np.concatenate([index for index, _ in dealt])
+        targets = np.concatenate([targets for _, targets in dealt])
+        assert np.array_equal(np.sort(targets), np.arange(count))
+        assert np.array_equal(index[:, 0], targets)
