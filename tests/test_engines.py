@@ -45,7 +45,7 @@ def test_frozen_p_follows_the_reference(engine, loss, rank):
     expected, P = X.copy(), np.linspace(0.2, 1.5, rank)
     alpha = 0.05 / (loss.gain * rank)  # small enough that rounding is not amplified
     reference.sgd(expected, *chunk, loss, alpha, np.diag(P))
-    engine.run(Factors(X), alpha * np.tile(P, (loss.arity, 1)), loss, chunk)
+    engine.run(Factors(X), P, np.full(loss.arity, alpha), loss, chunk)
     assert np.abs(X - expected).max() < 1e-9
 
 
@@ -69,6 +69,23 @@ def test_per_sample_p_follows_the_reference(engine, loss, rows, rank):
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_capped_step_undoes_no_more_than_its_share(engine, loss):
+    """Two steps on one sample, so small that first order is all there is: the cap halves one."""
+    X, chunk = problem(loss, 5, 50, seed=1)
+    one = Chunk(chunk.index[1:2], chunk.targets[1:2])
+    frozen = np.ones(5), np.full(loss.arity, 1e-6), loss
+    moves = []
+    for cap in (np.inf, 1e9, None):
+        factors = Factors(X.copy())
+        u, v = reference.form(X, one.index[0], loss)
+        h = sum(1e-6 * np.sum((a * v + b * u) ** 2) for a, b in zip(loss.a, loss.b, strict=True))
+        engine.run(factors, *frozen, one, h / 2 if cap is None else cap)
+        moves.append(factors.X - X)
+    assert np.array_equal(moves[0], moves[1])
+    assert moves[2] == pytest.approx(moves[0] / 2, rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_scores_are_the_bilinear_form(engine, loss):
     X, chunk = problem(loss, 5, 300, seed=3)
     forms = [reference.form(X, rows, loss) for rows in chunk.index]
@@ -79,9 +96,9 @@ def test_scores_are_the_bilinear_form(engine, loss):
 def test_float32_rows_take_the_same_step(engine, loss):
     X, chunk = problem(loss, 16, 200, seed=4)
     single = X.astype(np.float32)
-    scale = np.full((loss.arity, 16), 0.01)
-    engine.run(Factors(X), scale, loss, chunk)
-    engine.run(Factors(single), scale, loss, Chunk(chunk.index, chunk.targets.astype(np.float32)))
+    frozen = np.ones(16), np.full(loss.arity, 0.01), loss
+    engine.run(Factors(X), *frozen, chunk)
+    engine.run(Factors(single), *frozen, Chunk(chunk.index, chunk.targets.astype(np.float32)))
     assert np.abs(single - X).max() < 1e-4
 
 
@@ -104,7 +121,7 @@ def test_threads_lose_next_to_nothing(per_sample):
             assert np.abs(P[0] @ X.T @ X - np.eye(rank)).max() < 1e-2
         else:
             Factors(X).refresh(engine)
-            engine.run(Factors(X), alpha * np.tile(1 / (X**2).sum(0), (2, 1)), loss, chunk)
+            engine.run(Factors(X), 1 / (X**2).sum(0), np.full(2, alpha), loss, chunk)
         errors.append(np.linalg.norm(X @ X.T - Z @ Z.T) / np.linalg.norm(Z @ Z.T))
     assert errors[1] < max(2 * errors[0], 1e-12)
     assert errors[0] < 1e-6

@@ -14,7 +14,7 @@ class Ids:
     >>> ids.add(["tea", "rye", "tea"])
     array([0, 1, 0])
     >>> ids.rows(["rye"]), ids.names([0])
-    (array([1]), array(['tea'], dtype='<U3'))
+    (array([1]), array(['tea'], dtype=object))
     """
 
     def __init__(self, names=()):
@@ -62,11 +62,22 @@ class Ids:
 
     def names(self, rows=slice(None)) -> np.ndarray:
         """Names of the rows."""
-        return np.array(list(self._rows))[rows]
+        names = list(self._rows)
+        if names and isinstance(names[0], str):
+            return _objects(names)[rows]
+        return np.array(names, dtype=np.int64)[rows]
+
+
+def _objects(names) -> np.ndarray:
+    objects = np.empty(len(names), dtype=object)
+    objects[:] = names
+    return objects
 
 
 def _checked(names, column: str) -> np.ndarray:
     """An int64 array, or an object array of strings."""
+    if isinstance(names, list | tuple) and any(isinstance(n, str) for n in names):
+        names = _objects(names)  # or NumPy makes strings of numbers and drops trailing NULs
     names = np.asarray(names)
     if names.dtype.kind in "iu":
         return names.astype(np.int64, copy=False)
@@ -77,7 +88,7 @@ def _checked(names, column: str) -> np.ndarray:
             raise ValueError(f"column {column!r}, row {at}: id {names[at]} is not a whole number")
         return names.astype(np.int64)
     names = names.astype(object)
-    kinds = [str if isinstance(n, str) else int if isinstance(n, int) else None for n in names]
+    kinds = [next((kind for kind in (str, int) if isinstance(n, kind)), None) for n in names]
     for at, kind in enumerate(kinds):
         if kind is None:
             raise TypeError(

@@ -86,14 +86,14 @@ class Learner(BaseEstimator):
     def _learn(self, data, names: tuple, epochs: int, *, fresh: bool):
         """Train on data whose columns have these names, or on data without names."""
         named = names[0] is not None
-        if fresh:
-            self._ids = self._new_ids() if named else None
-        elif named != (self._ids is not None) and not isinstance(data, Observations):
+        if not fresh and named != (self._ids is not None) and not isinstance(data, Observations):
             raise ValueError(
                 "this model knows its rows by "
                 + ("number, not by id" if named else "id: name the columns of the table")
             )
-        with _undone(self._ids):
+        with self._unless_refused():
+            if fresh:
+                self._ids = self._new_ids() if named else None
             observations = self._observe(data, names, reset=fresh)
             if observations.loss is not self._loss or observations.symmetric != self._symmetric:
                 raise ValueError("these observations are of another loss or symmetry")
@@ -111,6 +111,19 @@ class Learner(BaseEstimator):
             verbose=self.verbose,
         )
         return self
+
+    @contextmanager
+    def _unless_refused(self):
+        """Data that is refused leaves no names behind."""
+        ids = getattr(self, "_ids", None)
+        known = [len(side) for side in ids or ()]
+        try:
+            yield
+        except BaseException:
+            self._ids = ids
+            for side, count in zip(ids or (), known, strict=True):
+                side.keep(count)
+            raise
 
     def _start(self, observations: Observations) -> Trainer:
         self._check_settings(observations.shape)
@@ -205,25 +218,13 @@ class Learner(BaseEstimator):
         return self
 
 
-@contextmanager
-def _undone(ids: list[Ids] | None):
-    """Data that is refused leaves no names behind."""
-    known = [len(side) for side in ids or ()]
-    try:
-        yield
-    except BaseException:
-        for side, count in zip(ids or (), known, strict=True):
-            side.keep(count)
-        raise
-
-
-def columns_of(table, names: Iterable[str]) -> list[np.ndarray]:
+def columns_of(table, names: Iterable[str]) -> list:
     """Columns of a data frame (pandas, polars, ...) or of a mapping of arrays, by name."""
     if not isinstance(table, Mapping):
         table = nw.from_native(table, eager_only=True)
         held, get = table.columns, lambda name: table[name].to_numpy()
     else:
-        held, get = list(table), lambda name: np.asarray(table[name])
+        held, get = list(table), table.__getitem__
     for name in names:
         if name not in held:
             raise ValueError(f"unknown column {name!r}: the table has {', '.join(map(str, held))}")

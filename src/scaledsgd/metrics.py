@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .engines import Engine
 from .factors import Factors
 from .losses import Loss
 
-_BLOCK = 1 << 20  # samples scored at a time
+_BLOCK = 1 << 16  # samples scored at a time: their temporaries stay in the cache
 
 
 def _scored(engine: Engine, factors: Factors, index, targets, loss: Loss):
@@ -17,13 +19,23 @@ def _scored(engine: Engine, factors: Factors, index, targets, loss: Loss):
         yield engine.scores(factors, index[part], loss), targets[part]
 
 
+def _mean(of: Callable, engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # diverged factors have an infinite loss
+        for z, y in _scored(engine, factors, index, targets, loss):
+            total += float(of(z.astype(np.float64), y.astype(np.float64)).sum())
+    return total / len(targets)
+
+
 def mean_loss(engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
     """Mean of psi(z, y) over the samples."""
-    total = 0.0
-    with np.errstate(over="ignore", invalid="ignore"):  # a diverged factor has an infinite loss
-        for z, y in _scored(engine, factors, index, targets, loss):
-            total += float(loss.value(z.astype(np.float64), y.astype(np.float64)).sum())
-    return total / len(targets)
+    return _mean(loss.value, engine, factors, index, targets, loss)
+
+
+def rms_slope(engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
+    """Root mean square of psi'(z, y), the residual that damping goes by."""
+    squares = _mean(lambda z, y: loss.slope(z, y) ** 2, engine, factors, index, targets, loss)
+    return float(np.sqrt(squares))
 
 
 def auc(engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:

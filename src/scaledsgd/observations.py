@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from .losses import LOSSES, Loss
 
-_BLOCK = 1 << 20  # samples checked at a time: temporaries stay at some megabytes
+_BLOCK = 1 << 16  # samples checked at a time: temporaries stay at a megabyte or two
 
 
 class Observations:
@@ -77,30 +77,33 @@ class Observations:
         array([[0, 0],
                [1, 1]], dtype=int32)
         """
-        if sp.issparse(S):
-            S = S.tocoo()
-            i, j, y = *S.coords, real(S.data)
-        else:
+        symmetric = symmetric or loss == "distance"
+        if not sp.issparse(S):
             S = np.asarray(S)
             if S.ndim != 2:
                 raise ValueError(f"a matrix was expected, not an array of shape {S.shape}")
             S = S if S.dtype.kind == "f" else real(S.ravel()).reshape(S.shape)
-            i, j = np.nonzero(~np.isnan(S))
-            y = S[i, j]
+        shape = (int(S.shape[0]), int(S.shape[1]))
+        if symmetric and shape[0] != shape[1]:
+            raise ValueError(f"a symmetric matrix is square, this one is {shape[0]} x {shape[1]}")
+        if sp.issparse(S):
+            S = S.tocoo()
+            columns, y = list(S.coords), real(S.data)
+            del S  # its row numbers may be ours alone, and are let go once they are copied
+        else:
+            columns = list(np.nonzero(~np.isnan(S)))
+            y = S[tuple(columns)]
         if len(y) == 0:
-            raise ValueError(f"no observations: nothing is known of the {S.shape} matrix")
-        symmetric = symmetric or loss == "distance"
-        if symmetric and S.shape[0] != S.shape[1]:
-            raise ValueError(
-                f"a symmetric matrix is square, this one is {S.shape[0]} x {S.shape[1]}"
-            )
-        return cls._copied([i, j], y, tuple(map(int, S.shape)), loss, symmetric)
+            raise ValueError(f"no observations: nothing is known of the {shape} matrix")
+        return cls._copied(columns, y, shape, loss, symmetric)
 
     @classmethod
-    def _copied(cls, columns, y, shape, loss, symmetric) -> Observations:
+    def _copied(cls, columns: list, y, shape, loss, symmetric) -> Observations:
+        """Observations with arrays of their own. The list of columns is used up on the way."""
         index = np.empty((len(y), len(columns)), _index_type(shape))
-        for c, column in enumerate(columns):
-            index[:, c] = column
+        while columns:
+            c = len(columns) - 1
+            index[:, c] = columns.pop()
         made = cls(index, np.array(y), shape, loss, symmetric)
         made._ours = True
         return made
@@ -150,7 +153,7 @@ class Observations:
     def _check_symmetry(self) -> None:
         """(i, j) and (j, i) are the same entry of a symmetric matrix, and must agree."""
         # By ranges of the lower index, so that what is sorted stays a small part of the whole.
-        parts = max(1, len(self) // _BLOCK)
+        parts = min(16, 1 + len(self) // _BLOCK)
         d = self.shape[0]
         rounding = 1e-9 * float(np.abs(self.targets).max())  # of a matrix computed as a product
         cuts = [d * p // parts for p in range(parts + 1)]
@@ -217,7 +220,7 @@ def real(values, what: str = "target") -> np.ndarray:
     try:
         return values.astype(np.float64)
     except (TypeError, ValueError):
-        for at, value in enumerate(values.ravel()):
+        for at, value in enumerate(values.ravel().tolist()):
             try:
                 float(value)
             except (TypeError, ValueError):
@@ -246,5 +249,5 @@ def whole(values, what: str) -> np.ndarray:
         _refuse(np.abs(values) >= 2**63, 0, values, what + " index {} does not fit 64 bits")
         return values.astype(np.int64)
     if values.dtype.kind not in "i" and len(values):
-        raise TypeError(f"{what} index {values[0]!r} is not a whole number")
+        raise TypeError(f"{what} index {values[:1].tolist()[0]!r} is not a whole number")
     return values.astype(np.int64) if values.dtype.kind != "i" else values

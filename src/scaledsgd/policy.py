@@ -13,6 +13,9 @@ from .losses import Loss
 # Rows differ, and 0.3 of that is stable for every loss of the paper.
 _THETA = 0.3
 _SMALLEST = _THETA / 2**10  # a step that has been halved ten times is not what is wrong
+# A step that undoes more than twice its residual makes it larger; 1.7 instead of 1 gets to the end
+# in fewer epochs.
+_CAP = 1.7
 _BLOWN = 10.0  # residuals this many times those of the start are not going to come back
 
 # P may be wrong by a tenth before it matters, and must not be wrong by a half: a step is stable up
@@ -39,6 +42,11 @@ class Policy:
     stretch: int = 1  # how many times d samples the next round takes
 
     @property
+    def cap(self) -> float:
+        """The largest share of its residual that a step may undo, to first order."""
+        return _CAP if self.automatic and self.scaled else np.inf
+
+    @property
     def automatic(self) -> bool:
         return self.learning_rate == "auto"
 
@@ -57,12 +65,11 @@ class Policy:
         rows, columns = factors.shape
         return c * np.sqrt(rows) * np.sqrt(columns) * self.rms
 
-    def scale(self, factors: Factors, loss: Loss) -> np.ndarray:
-        """alpha P, a row for each row that a sample names."""
-        rates = self.rates(factors, loss)[:, None]
+    def preconditioner(self, factors: Factors) -> np.ndarray:
+        """The diagonal of P for the next round."""
         if not self.scaled:
-            return np.repeat(rates, factors.rank, axis=1)
-        return rates / floored(factors.spectrum + self.eta(factors))
+            return np.ones(factors.rank)
+        return 1.0 / floored(factors.spectrum + self.eta(factors))
 
     def round_length(self, factors: Factors) -> int:
         return self.stretch * len(factors.X)

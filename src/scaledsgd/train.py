@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from .engines import Chunk, Engine, Samples
 from .factors import Factors
 from .losses import Loss
-from .metrics import mean_loss
+from .metrics import mean_loss, rms_slope
 from .observations import Observations
 from .policy import Policy
 
@@ -87,15 +88,15 @@ class Trainer:
     samples: int = 0
     seconds: float = 0.0
     _left: int = 0  # samples until the round ends
-    _scale: np.ndarray = field(default_factory=lambda: np.empty(0))
-    _P: np.ndarray = field(default_factory=lambda: np.empty(0))
-    _safe: np.ndarray = field(default_factory=lambda: np.empty(0))
+    _P: Any = None  # diagonal, or a matrix a side where it follows every sample
+    _begun: Any = None  # X as the round began
+    _safe: Any = None  # X as the round before it began
 
     def grow(self, shape) -> None:
         """Make room for a matrix of that shape, should it be larger."""
         if any(new > old for new, old in zip(shape, self.factors.shape, strict=True)):
             self.factors = self.factors.grow(shape)
-            self._left = 0
+            self._left, self._begun, self._safe = 0, None, None
 
     def run(
         self,
@@ -172,13 +173,15 @@ class Trainer:
         except FloatingPointError:
             self._diverged(epoch)
             moved = factors.refresh(self.engine, turn=turning)
-        self.history.refreshes += policy.scaled
         if policy.scaled:
+            self.history.refreshes += 1
             self.history.repairs += factors.singular
-        self._safe = factors.X.copy()
+        # The round that has ended went well, so the state it began with is known to be sound.
+        self._safe, self._begun = self._begun, factors.X.copy()
         if self.per_sample:
             self._P = self.engine.inverse(factors, policy.eta(factors))
-        self._scale = policy.scale(factors, self.loss)
+        else:
+            self._P = policy.preconditioner(factors)
         if turning:
             policy.refreshed(moved)
             self._left = policy.round_length(factors)
@@ -187,26 +190,25 @@ class Trainer:
 
     def _step(self, chunk: Chunk, epoch: int) -> None:
         clock = time.perf_counter()
-        factors, n = self.factors, len(chunk.targets)
-        if self.per_sample and self.policy.scaled:
-            repairs = self.engine.repairs
-            rates, eta = self.policy.rates(factors, self.loss), self.policy.eta(factors)
+        factors, policy, n = self.factors, self.policy, len(chunk.targets)
+        rates = policy.rates(factors, self.loss)
+        if self.per_sample and policy.scaled:
+            repairs, eta = self.engine.repairs, policy.eta(factors)
             squares = self.engine.run_sampled(factors, self._P, eta, rates, self.loss, chunk)
             self.history.repairs += self.engine.repairs - repairs
         else:
-            squares = self.engine.run(factors, self._scale, self.loss, chunk)
+            cap = policy.cap / self.loss.curvature
+            squares = self.engine.run(factors, self._P, rates, self.loss, chunk, cap)
         self.samples += n
         self._left -= n
         self.seconds += time.perf_counter() - clock
-        if not self.policy.saw(squares, n):
+        if not policy.saw(squares, n):
             self._diverged(epoch)
 
     def _expect(self, index, targets) -> None:
         """The residual before the first step, which damps the first round."""
         if not self.policy.first:
-            z = self.engine.scores(self.factors, index, self.loss)
-            slopes = self.loss.slope(z.astype(np.float64), targets)
-            self.policy.expects(float(np.linalg.norm(slopes) / np.sqrt(len(slopes))))
+            self.policy.expects(rms_slope(self.engine, self.factors, index, targets, self.loss))
 
     def _finite(self, index: np.ndarray) -> bool:
         X = self.factors.X
@@ -217,7 +219,8 @@ class Trainer:
         """Back to the last sound state, and on with a smaller step if it is ours to choose."""
         factors = self.factors
         rate = float(self.policy.rates(factors, self.loss).max())
-        factors.X[...] = self._safe
+        self._begun = self._begun if self._safe is None else self._safe
+        factors.X[...] = self._begun
         self._left = 0
         self.history.rollbacks += 1
         if not self.policy.retreat():

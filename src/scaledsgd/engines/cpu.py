@@ -26,7 +26,7 @@ class CpuEngine(NumpyAlgebra):
     >>> from scaledsgd.losses import LOSSES
     >>> factors = Factors(np.array([[1.0], [2.0]]))
     >>> chunk = Chunk(np.array([[0, 1]]), np.array([1.0]))
-    >>> CpuEngine().run(factors, np.full((2, 1), 0.2), LOSSES["squared"], chunk)
+    >>> CpuEngine().run(factors, np.full(1, 0.2), np.ones(2), LOSSES["squared"], chunk)
     1.0
     >>> factors.X[:, 0]
     array([0.6, 1.8])
@@ -50,11 +50,15 @@ class CpuEngine(NumpyAlgebra):
                 index[:, column] += by
         return Samples(index, targets, rng)
 
-    def run(self, factors: Factors, scale: np.ndarray, loss: Loss, chunk: Chunk) -> float:
-        """One pass with P frozen; returns the sum of squared slopes."""
-        step = kernels.kernel(kernels.rounds, loss, factors.rank)
-        X, scale = factors.X, scale.astype(factors.X.dtype)
-        return sum(self._threads(lambda part: step(X, scale, *part), self._split(chunk)))
+    def run(
+        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
+        cap: float = np.inf,
+    ) -> float:  # fmt: skip
+        """One pass with a frozen diagonal P; returns the sum of squared slopes."""
+        step = kernels.kernel(kernels.rounds, loss, factors.rank, capped=cap < np.inf)
+        X, real = factors.X, factors.X.dtype.type
+        frozen = P.astype(real), rates.astype(real), real(cap)
+        return sum(self._threads(lambda part: step(X, *frozen, *part), self._split(chunk)))
 
     def run_sampled(
         self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,

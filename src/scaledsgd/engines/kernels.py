@@ -29,19 +29,19 @@ def _jit(function):
     return numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
 
 
-def kernel(factory, loss: Loss, rank: int = 0):
+def kernel(factory, loss: Loss, rank: int = 0, **options):
     """The compiled kernel of a loss, from the disk cache when it was compiled before."""
-    return _compiled(factory, loss.name, rank if rank <= _UNROLLED else 0)
+    return _compiled(factory, loss.name, rank if rank <= _UNROLLED else 0, **options)
 
 
 @cache
-def _compiled(factory, name: str, rank: int):
+def _compiled(factory, name: str, rank: int, **options):
     loss = LOSSES[name]
     # Numba's disk cache looks at this file and at what a kernel closes over, and takes functions by
     # their name: without the hash an edited loss would run as its old binary.
     source = inspect.getsource(loss.slope)
     version = hashlib.sha256(source.encode()).hexdigest()
-    return factory(loss, register_jitable(loss.slope), rank, version)
+    return factory(loss, register_jitable(loss.slope), rank, version, **options)
 
 
 def _coefficients(loss: Loss):
@@ -54,14 +54,17 @@ def _combine(c, x0, x1, x2):
     return c[0] * x0 + c[1] * x1 + c[2] * x2
 
 
-def rounds(loss: Loss, slope, rank: int, version: str):
-    """Steps with a frozen diagonal P. `scale[m]` is alpha P for the m-th row of a sample: plain SGD
-    is the same kernel with alpha everywhere. Returns the sum of squared slopes."""
+def rounds(loss: Loss, slope, rank: int, version: str, capped: bool = False):
+    """Steps with a frozen diagonal P; `rates[m]` is alpha for the m-th row of a sample, and plain
+    SGD is the same kernel with P = 1. Returns the sum of squared slopes.
+
+    A step changes z by the slope times h = sum_m alpha_m |dz/dx_m|_P^2, to first order. Rows of
+    high leverage have a large h; `capped` shortens their step so that h stays within `cap`."""
     third, (a, b) = loss.arity - 1, _coefficients(loss)
     triplet = loss.arity == 3
 
     @_jit
-    def run(X, scale, index, targets):
+    def run(X, P, rates, cap, index, targets):
         _ = version  # part of the cache key
         r = X.shape[1] if rank == 0 else rank
         real = X.dtype.type
@@ -69,20 +72,31 @@ def rounds(loss: Loss, slope, rank: int, version: str):
         for t in range(index.shape[0]):
             # Of a pair the third row is the second again, with coefficients 0.
             i0, i1, i2 = index[t, 0], index[t, 1], index[t, third]
-            z = real(0)
+            z, h0, h1, h2 = real(0), real(0), real(0), real(0)
             for q in range(r):
                 x0, x1, x2 = X[i0, q], X[i1, q], X[i2, q]
-                z += _combine(a, x0, x1, x2) * _combine(b, x0, x1, x2)
+                u, v = _combine(a, x0, x1, x2), _combine(b, x0, x1, x2)
+                z += u * v
+                if capped:
+                    h0 += P[q] * (a[0] * v + b[0] * u) ** 2
+                    h1 += P[q] * (a[1] * v + b[1] * u) ** 2
+                    if triplet:
+                        h2 += P[q] * (a[2] * v + b[2] * u) ** 2
             g = real(slope(z, targets[t]))
             total += g * g
+            if capped:
+                h = rates[0] * h0 + rates[1] * h1 + rates[third] * h2
+                if h > cap:
+                    g *= cap / h
+            g0, g1, g2 = g * rates[0], g * rates[1], g * rates[third]
             for q in range(r):
                 x0, x1, x2 = X[i0, q], X[i1, q], X[i2, q]
                 u, v = _combine(a, x0, x1, x2), _combine(b, x0, x1, x2)
                 # Last named, first written: of a row named twice the first move stays.
                 if triplet:
-                    X[i2, q] = x2 - g * scale[2, q] * (a[2] * v + b[2] * u)
-                X[i1, q] = x1 - g * scale[1, q] * (a[1] * v + b[1] * u)
-                X[i0, q] = x0 - g * scale[0, q] * (a[0] * v + b[0] * u)
+                    X[i2, q] = x2 - g2 * P[q] * (a[2] * v + b[2] * u)
+                X[i1, q] = x1 - g1 * P[q] * (a[1] * v + b[1] * u)
+                X[i0, q] = x0 - g0 * P[q] * (a[0] * v + b[0] * u)
         return total
 
     return run
