@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from scaledsgd import reference
 from scaledsgd.engines import Chunk, open_engine
+from scaledsgd.engines.cuda_kernels import unavailable
 from scaledsgd.factors import Factors
 from scaledsgd.losses import LOSSES
 from scaledsgd.observations import Observations
@@ -33,9 +34,30 @@ def problem(loss, rank, samples, seed, rows=None):
     return X, Chunk(index.astype(np.int32), targets)
 
 
-@pytest.fixture(params=["cpu"])
+ENGINES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(bool(unavailable()), reason=unavailable())),
+]
+
+
+@pytest.fixture(params=ENGINES)
 def engine(request):
-    return open_engine(request.param)
+    engine = open_engine(request.param)
+    engine.in_flight = 1  # one sample after the other, as in the reference
+    return engine
+
+
+@pytest.fixture
+def sampler():
+    """Per-sample P is a serial algorithm, which no GPU runs."""
+    return open_engine("cpu")
+
+
+def stepped(engine, X, *frozen_and_chunk):
+    """X after a run, which begins with a copy of it."""
+    factors = Factors(engine.put(X.copy()))
+    engine.run(factors, *frozen_and_chunk)
+    return engine.get(factors.X)
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -45,7 +67,7 @@ def test_frozen_p_follows_the_reference(engine, loss, rank):
     expected, P = X.copy(), np.linspace(0.2, 1.5, rank)
     alpha = 0.05 / (loss.gain * rank)  # small enough that rounding is not amplified
     reference.sgd(expected, *chunk, loss, alpha, np.diag(P))
-    engine.run(Factors(X), P, np.full(loss.arity, alpha), loss, chunk)
+    X = stepped(engine, X, P, np.full(loss.arity, alpha), loss, chunk)
     assert np.abs(X - expected).max() < 1e-9
 
 
@@ -55,14 +77,14 @@ def test_frozen_p_follows_the_reference(engine, loss, rank):
     [pytest.param(loss, None, id=loss.name) for loss in LOSSES.values()]
     + [pytest.param(LOSSES[name], 30, id=f"{name} two-sided") for name in TWO_SIDED],
 )
-def test_per_sample_p_follows_the_reference(engine, loss, rows, rank):
+def test_per_sample_p_follows_the_reference(sampler, loss, rows, rank):
     X, chunk = problem(loss, rank, 1000, seed=rank, rows=rows)
     expected, alpha = X.copy(), 0.1
     inverses = reference.preconditioners(X, rows)
     P = np.stack(inverses)
     inverses = reference.scaled_sgd(expected, inverses, *chunk, loss, alpha)
-    engine.run_sampled(Factors(X, rows), P, 0.0, np.full(loss.arity, alpha), loss, chunk)
-    assert engine.repairs == 0
+    sampler.run_sampled(Factors(X, rows), P, 0.0, np.full(loss.arity, alpha), loss, chunk)
+    assert sampler.repairs == 0
     assert np.abs(X - expected).max() < 1e-9
     for side, inverse in zip(Factors(X, rows).sides, P, strict=True):
         assert np.abs(inverse @ side.T @ side - np.eye(rank)).max() < 1e-6
@@ -76,12 +98,10 @@ def test_a_capped_step_undoes_no_more_than_its_share(engine, loss):
     frozen = np.ones(5), np.full(loss.arity, 1e-6), loss
     moves = []
     for cap in (np.inf, 1e9, None):
-        factors = Factors(X.copy())
         u, v = reference.form(X, one.index[0], loss)
         h = sum(1e-6 * np.sum((a * v + b * u) ** 2) for a, b in zip(loss.a, loss.b, strict=True))
-        engine.run(factors, *frozen, one, h / 2 if cap is None else cap)
-        moves.append(factors.X - X)
-    assert np.array_equal(moves[0], moves[1])
+        moves.append(stepped(engine, X, *frozen, one, h / 2 if cap is None else cap) - X)
+    assert moves[1] == pytest.approx(moves[0], rel=1e-6, abs=1e-15)
     assert moves[2] == pytest.approx(moves[0] / 2, rel=1e-6, abs=1e-15)
 
 
@@ -89,17 +109,35 @@ def test_a_capped_step_undoes_no_more_than_its_share(engine, loss):
 def test_scores_are_the_bilinear_form(engine, loss):
     X, chunk = problem(loss, 5, 300, seed=3)
     forms = [reference.form(X, rows, loss) for rows in chunk.index]
-    assert engine.scores(Factors(X), chunk.index, loss) == pytest.approx([u @ v for u, v in forms])
+    z = engine.scores(Factors(engine.put(X)), chunk.index, loss)
+    assert z == pytest.approx([u @ v for u, v in forms])
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_float32_rows_take_the_same_step(engine, loss):
     X, chunk = problem(loss, 16, 200, seed=4)
-    single = X.astype(np.float32)
     frozen = np.ones(16), np.full(loss.arity, 0.01), loss
-    engine.run(Factors(X), *frozen, chunk)
-    engine.run(Factors(single), *frozen, Chunk(chunk.index, chunk.targets.astype(np.float32)))
-    assert np.abs(single - X).max() < 1e-4
+    halved = Chunk(chunk.index, chunk.targets.astype(np.float32))
+    single = stepped(engine, X.astype(np.float32), *frozen, halved)
+    assert single.dtype == np.float32
+    assert np.abs(single - stepped(engine, X, *frozen, chunk)).max() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rank", [1, 3, 17, 40, 100, 256])
+def test_a_refresh_is_exact_to_the_digits_of_x(engine, rank, dtype):
+    """Rows in the middle of X, as a side of a two-sided matrix is; G in float64 from float32."""
+    rng = np.random.default_rng(rank)
+    X = rng.standard_normal((1003, rank)).astype(dtype)
+    T = np.linalg.qr(rng.standard_normal((rank, rank))).Q
+    held = engine.put(X.copy())
+    side = held[7:]
+    exact = X[7:].astype(np.float64)
+    assert np.abs(engine.gram(side) - exact.T @ exact).max() < 1e-10
+    engine.transform(side, T)
+    after = engine.get(held)
+    assert np.array_equal(after[:7], X[:7])
+    assert np.abs(after[7:] - exact @ T).max() < (1e-4 if dtype == "float32" else 1e-12)
 
 
 @pytest.mark.parametrize("per_sample", [False, True], ids=["round", "sample"])
@@ -127,26 +165,30 @@ def test_threads_lose_next_to_nothing(per_sample):
     assert errors[0] < 1e-6
 
 
-def test_a_broken_p_is_rebuilt_from_x(engine):
+def test_a_broken_p_is_rebuilt_from_x(sampler):
     """A step takes the only row of a direction to zero: the Gram turns singular, X stays finite."""
     X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     chunk = Chunk(np.array([[0, 0], [1, 1], [0, 1]], dtype=np.int32), np.array([0.0, 0.5, 0.1]))
     P = np.stack(reference.preconditioners(X))
-    engine.run_sampled(Factors(X), P, 0.0, np.ones(2), LOSSES["squared"], chunk)
-    assert engine.repairs > 0
+    sampler.run_sampled(Factors(X), P, 0.0, np.ones(2), LOSSES["squared"], chunk)
+    assert sampler.repairs > 0
     assert np.isfinite(X).all()
     assert np.isfinite(P).all()
 
 
+@pytest.mark.parametrize("device", ENGINES)
 @settings(max_examples=20)
 @given(samples=st.integers(1, 300), seed=st.integers(0, 2**31))
-def test_an_epoch_deals_every_sample_once(samples, seed):
+def test_an_epoch_deals_every_sample_once(device, samples, seed):
     rng = np.random.default_rng(seed)
     count = 655 * samples + samples % 64  # below a hand, above it, with and without a last piece
     seen = Observations.pairs(np.arange(count), np.zeros(count, int), np.arange(float(count)))
-    data = open_engine().samples(seen, [0, 0], np.float64, rng)
+    engine = open_engine(device)
+    data = engine.samples(seen, [0, 0], np.float64, rng)
     for _ in range(2):
-        dealt = [(c.index.copy(), c.targets.copy()) for c in data.epoch(rng)]
+        dealt = [
+            (engine.get(c.index).copy(), engine.get(c.targets).copy()) for c in data.epoch(rng)
+        ]
         index = np.concatenate([index for index, _ in dealt])
         targets = np.concatenate([targets for _, targets in dealt])
         assert np.array_equal(np.sort(targets), np.arange(count))

@@ -5,6 +5,7 @@ from scaledsgd import MatrixCompleter
 from scaledsgd.factors import Factors
 from scaledsgd.losses import LOSSES
 from scaledsgd.policy import Policy
+from scaledsgd.tuning import AutoPolicy
 
 
 def matrix(d=30, rank=3, seed=0):
@@ -19,7 +20,7 @@ def test_evaluations_are_spread_over_the_epoch():
     ).fit(matrix())
     assert [p.epoch for p in told] == pytest.approx([0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2])
     assert model.history_["epoch"] == pytest.approx([p.epoch for p in told])
-    assert model.history_["samples"][-1] == 2 * 900
+    assert model.history_["samples"][-1] == 2 * 840  # 60 of 900 entries are held out
 
 
 def test_the_loss_in_the_history_is_the_mean_loss():
@@ -39,7 +40,7 @@ def test_a_run_stops_at_tol_or_when_a_callback_says_so():
     assert len(model.history_) == 3
 
 
-def test_rounds_stretch_while_the_spectrum_rests_and_shrink_when_it_moves():
+def test_rounds_stretch_while_p_rests_and_shrink_when_it_moves():
     policy, factors = Policy(), Factors(np.eye(10, 2))
     for expected in (2, 4, 8, 16, 32, 32):
         policy.refreshed(moved=0.01)
@@ -50,21 +51,25 @@ def test_rounds_stretch_while_the_spectrum_rests_and_shrink_when_it_moves():
     assert policy.round_length(factors) == 10
 
 
-def test_an_automatic_step_is_halved_until_the_run_holds(monkeypatch):
-    start = Policy.__init__.__defaults__
-    bold = tuple(20.0 if value == 0.3 else value for value in start)
-    monkeypatch.setattr(Policy.__init__, "__defaults__", bold)
-    monkeypatch.setattr("scaledsgd.policy._CAP", np.inf)
-    model = MatrixCompleter(rank=3, symmetric=True, epochs=60, random_state=0).fit(matrix())
+def test_an_automatic_run_that_blows_up_is_taken_back_and_goes_on(monkeypatch):
+    monkeypatch.setattr(AutoPolicy, "cap", np.inf)
+    start = AutoPolicy.starting_scale
+
+    def too_bold(self, *args):
+        self.theta = 40.0
+        return start(self, *args)
+
+    monkeypatch.setattr(AutoPolicy, "starting_scale", too_bold)
+    model = MatrixCompleter(rank=3, symmetric=True, random_state=0).fit(matrix())
     assert model.history_.rollbacks > 0
     assert model.history_["loss"][-1] < 1e-6
 
 
 def test_steps_are_the_same_share_of_every_side():
-    factors = Factors(np.zeros((14, 2)), rows=4)
-    left, right = Policy().rates(factors, LOSSES["squared"])
+    factors = Factors(np.zeros((14, 2)), rows=4, spectrum=np.zeros(2))
+    left, right = AutoPolicy().rates(factors, LOSSES["squared"])
     assert left / right == pytest.approx(10 / 4)
-    j, k, i = Policy().rates(factors, LOSSES["bpr"])
+    j, k, i = AutoPolicy().rates(factors, LOSSES["bpr"])
     assert j == k == pytest.approx(right)
     assert i == pytest.approx(left)
 
@@ -72,5 +77,6 @@ def test_steps_are_the_same_share_of_every_side():
 def test_damping_is_in_units_of_the_spectrum():
     policy = Policy(learning_rate=0.3, damping=2.0)
     policy.expects(0.5)
-    assert policy.eta(Factors(np.zeros((16, 1)))) == pytest.approx(2 * 16 * 0.5)
-    assert Policy(learning_rate=0.3).eta(Factors(np.zeros((16, 1)))) == 0
+    factors = Factors(np.zeros((16, 1)))
+    assert policy.eta(factors, LOSSES["squared"]) == pytest.approx(2 * 16 * 0.5)
+    assert MatrixCompleter(learning_rate=0.3)._policy().damping == 0

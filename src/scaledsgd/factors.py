@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -130,16 +130,18 @@ class Factors:
     X: np.ndarray
     rows: int | None = None
     seed: int = 0
-    scale: float = 1.0  # of the entries it started with, for the rows it may grow
+    scale: tuple[float, float] = (1.0, 1.0)  # of the entries it started with, for rows it may grow
+    offset: float = 0.0  # added to the first column of those
     spectrum: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def start(
-        cls, shape, rank: int, *, seed: int, scale: float = 1.0, dtype="float64", symmetric=False
-    ) -> Factors:
+        cls, shape, rank: int, *, seed: int, scale=(1.0, 1.0), offset=0.0, dtype="float64",
+        symmetric=False,
+    ) -> Factors:  # fmt: skip
         """Gaussian factors for a matrix of that shape."""
         X = np.empty((0, rank), dtype=dtype)
-        empty = cls(X, None if symmetric else 0, seed, scale, np.zeros(rank))
+        empty = cls(X, None if symmetric else 0, seed, scale, offset, np.zeros(rank))
         return empty.grow(shape)
 
     @property
@@ -179,24 +181,28 @@ class Factors:
         for side, (part, wanted) in enumerate(zip(self.sides, shape, strict=False)):
             if wanted > len(part):
                 fresh = gaussian_rows(self.seed, side, len(part), wanted, self.rank)
-                part = np.concatenate([part, (self.scale * fresh).astype(part.dtype)])
+                fresh *= self.scale[side]
+                fresh[:, 0] += self.offset
+                part = np.concatenate([part, fresh.astype(part.dtype)])
             parts.append(part)
         X = parts[0] if self.rows is None else np.concatenate(parts)
         rows = None if self.rows is None else len(parts[0])
-        return Factors(X, rows, self.seed, self.scale, self.spectrum)
+        return replace(self, X=X, rows=rows)
 
-    def refresh(self, algebra: Algebra | None = None, turn: bool = True) -> float:
+    def refresh(
+        self, algebra: Algebra | None = None, *, turn: bool = True, frozen: np.ndarray | None = None
+    ) -> float:
         """Change to the basis in which P is diagonal; X X^T (or L R^T) stays what it is. Without
         `turn`, only take the spectrum.
 
-        Returns how far the Gram had moved from the last spectrum, |S^-1/2 G S^-1/2 - I|: the
-        relative error of the P that was frozen since then.
+        Returns how far the Gram G has moved from the spectrum S of last time, as seen by the P
+        that was frozen since then: |P^1/2 (G - S) P^1/2|.
         """
         algebra = algebra or NumpyAlgebra()
         grams = [algebra.gram(side) for side in self.sides]
         if not all(np.isfinite(G).all() for G in grams):
             raise FloatingPointError("non-finite factors")
-        moved = self._moved(grams)
+        moved = self._moved(grams, frozen)
         if self.rows is None:
             Q, self.spectrum = eigenbasis(grams[0])
             transforms = [Q]
@@ -212,11 +218,13 @@ class Factors:
         grams = [NumpyAlgebra().gram(side) for side in self.sides]
         return eigenbasis(grams[0])[1] if self.rows is None else balance(*grams)[2]
 
-    def _moved(self, grams: list[np.ndarray]) -> float:
+    def _moved(self, grams: list[np.ndarray], frozen: np.ndarray | None) -> float:
         if not self.spectrum.any():
             return np.inf
-        root = np.sqrt(floored(self.spectrum))
-        return max(float(np.abs(G / np.outer(root, root) - np.eye(self.rank)).max()) for G in grams)
+        root = np.sqrt(1.0 / floored(self.spectrum) if frozen is None else frozen)
+        return max(
+            float(np.abs((G - np.diag(self.spectrum)) * np.outer(root, root)).max()) for G in grams
+        )
 
     def coherence(self) -> float:
         """mu = (d / r) max_i x_i^T (X^T X)^-1 x_i, from 1 (spread out) to d / r (one row).

@@ -19,8 +19,9 @@ from .factors import Factors
 from .ids import Ids
 from .losses import Loss
 from .observations import Observations, whole
-from .policy import Policy, starting_scale
+from .policy import Policy
 from .train import Callback, History, Trainer
+from .tuning import AutoPolicy
 
 
 class Learner(BaseEstimator):
@@ -128,17 +129,27 @@ class Learner(BaseEstimator):
     def _start(self, observations: Observations) -> Trainer:
         self._check_settings(observations.shape)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        policy = Policy(self.learning_rate, self.damping, self.scaled)
-        scale = starting_scale(observations.targets, self.rank, self._loss, policy)
+        policy = self._policy()
+        shape = observations.shape
+        scale = policy.starting_scale(observations.targets, shape, self.rank, self._loss)
         factors = Factors.start(
             observations.shape,
             self.rank,
             seed=seed,
             scale=scale,
+            offset=policy.starting_column,
             dtype=self.dtype,
             symmetric=self._symmetric,
         )
         return self._trained(factors, policy)
+
+    def _policy(self) -> Policy:
+        if self.learning_rate == "auto":
+            damping = 1.0 if self.damping == "auto" else float(self.damping)
+            return AutoPolicy(damping=damping, scaled=self.scaled)
+        # Beside a learning rate of the paper stands the paper's P, which is not damped.
+        damping = 0.0 if self.damping == "auto" else float(self.damping)
+        return Policy(float(self.learning_rate), damping, self.scaled)
 
     def _trained(self, factors: Factors, policy: Policy) -> Trainer:
         engine = open_engine(self.device, self.n_jobs)
@@ -192,15 +203,23 @@ class Learner(BaseEstimator):
         facts = {
             "estimator": type(self).__name__,
             "settings": settings | {"dtype": str(np.dtype(self.dtype))},
-            "factors": {"rows": factors.rows, "seed": factors.seed, "scale": factors.scale},
+            "factors": {
+                "rows": factors.rows,
+                "seed": factors.seed,
+                "scale": factors.scale,
+                "offset": factors.offset,
+            },
             "policy": asdict(trainer.policy),
             "history": asdict(trainer.history),
+            "left": trainer.left,
             "samples": trainer.samples,
             "seconds": trainer.seconds,
             "random": trainer.rng.bit_generator.state,
             "ids": None if self._ids is None else len(self._ids),
         }
         arrays = {"X": factors.X, "spectrum": factors.spectrum}
+        if trainer.P is not None:
+            arrays["P"] = trainer.P
         for side, ids in enumerate(self._ids or ()):
             arrays[f"ids{side}"] = ids.names()
         store.write(path, arrays, facts)
@@ -210,9 +229,10 @@ class Learner(BaseEstimator):
         names = [Ids(arrays[f"ids{side}"]) for side in range(facts["ids"] or 0)]
         # Symmetric matrices have one set of names for both sides.
         self._ids = (names * 2)[:2] if names else None
-        self._trainer = self._trained(factors, Policy(**facts["policy"]))
+        self._trainer = self._trained(factors, type(self._policy())(**facts["policy"]))
         self._trainer.history = self.history_ = History(**facts["history"])
         self._trainer.samples, self._trainer.seconds = facts["samples"], facts["seconds"]
+        self._trainer.left, self._trainer.P = facts["left"], arrays.get("P")
         self._trainer.rng.bit_generator.state = facts["random"]
         self.n_features_in_ = factors.shape[1]
         return self

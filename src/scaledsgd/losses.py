@@ -15,7 +15,7 @@ so an engine implements the step once and reads the rest from here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -80,6 +80,8 @@ class Loss:
     # the form is quadratic and both rows move, 2 x 2 (automatic step sizes divide by it).
     gain: float = 1.0
     curvature: float = 1.0  # the largest second derivative of psi in z
+    damping: float = 1.0  # eta, in units of d times the residual, that a policy damps P with
+    cuda: str = field(kw_only=True)  # `slope` once more, for the GPU's compiler
 
     @property
     def arity(self) -> int:
@@ -93,20 +95,22 @@ class Loss:
 
 
 _BOTH, _ANY = (1, 0), (-np.inf, np.inf)
+_CUDA_SIGMOID = f"1 / (1 + exp(-max(z, real({_LOWEST})))) - y"
 
 LOSSES: dict[str, Loss] = {
     loss.name: loss
     for loss in (
         # rows i, j: the entry M_ij
-        Loss("squared", _BOTH, (0, 1), _half_square, _difference, _identity, _ANY),
+        Loss("squared", _BOTH, (0, 1), _half_square, _difference, _identity, _ANY,
+             cuda="z - y"),
         # rows i, j: the squared distance |x_i - x_j|^2
         Loss("distance", (1, -1), (1, -1), _quarter_square, _half_difference, _identity,
-             (0.0, np.inf), gain=4.0, curvature=0.5),
+             (0.0, np.inf), gain=4.0, curvature=0.5, damping=0.5, cuda="real(0.5) * (z - y)"),
         # rows i, j: a probability, or a single bit, of M_ij
         Loss("logistic", _BOTH, (0, 1), _cross_entropy, _sigmoid_difference, sigmoid, (0.0, 1.0),
-             curvature=0.25),
+             curvature=0.25, cuda=_CUDA_SIGMOID),
         # rows j, k, i: whether i is nearer to j than to k
         Loss("bpr", (0, 0, 1), (1, -1, 0), _cross_entropy, _sigmoid_difference, sigmoid,
-             (0.0, 1.0), curvature=0.25),
+             (0.0, 1.0), curvature=0.25, cuda=_CUDA_SIGMOID),
     )
 }  # fmt: skip

@@ -11,11 +11,13 @@ from .factors import Factors
 from .losses import Loss
 
 _BLOCK = 1 << 16  # samples scored at a time: their temporaries stay in the cache
+_DEVICE_BLOCK = 1 << 24  # on a GPU a block costs a few launches, however few its samples are
 
 
 def _scored(engine: Engine, factors: Factors, index, targets, loss: Loss):
-    for start in range(0, len(targets), _BLOCK):
-        part = slice(start, start + _BLOCK)
+    block = _BLOCK if isinstance(index, np.ndarray) else _DEVICE_BLOCK
+    for start in range(0, len(targets), block):
+        part = slice(start, start + block)
         yield engine.scores(factors, index[part], loss), targets[part]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +13,13 @@ import scipy.sparse as sp
 from .losses import LOSSES, Loss
 
 _BLOCK = 1 << 16  # samples checked at a time: temporaries stay at a megabyte or two
+
+
+class Chunk(NamedTuple):
+    """Samples in the order in which they are to be run."""
+
+    index: np.ndarray
+    targets: np.ndarray
 
 
 class Observations:
@@ -120,6 +128,23 @@ class Observations:
         return Observations(
             self.index[part], self.targets[part], self.shape, self.loss.name, self.symmetric
         )
+
+    def set_aside(self, positions: np.ndarray) -> tuple[Observations, Chunk]:
+        """The samples without those at the positions, and those, in memory of their own."""
+        rest = self
+        if not self._ours:
+            rest = copy(self)
+            rest.index, rest.targets, rest._ours = self.index.copy(), self.targets.copy(), True
+        index, targets, count = rest.index, rest.targets, len(positions)
+        # Whoever is in front changes places with a chosen one from further back.
+        front = np.setdiff1d(np.arange(count), positions)
+        back = np.setdiff1d(positions, np.arange(count))
+        for column in (index, targets):
+            kept, column[front] = column[front], column[back]
+            column[back] = kept
+        held = Chunk(index[:count].copy(), targets[:count].copy())
+        rest.index, rest.targets = index[count:], targets[count:]
+        return rest, held
 
     def take(self, dtype) -> tuple[np.ndarray, np.ndarray]:
         """Arrays that the caller may reorder: ours once, copies from then on."""

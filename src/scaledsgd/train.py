@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ _EVALUATED = 1_000_000
 # Where P follows every sample, or is not used at all, a round only looks after the factors: it
 # takes as long as the longest of the others.
 _WATCH = 32
+
+# In a stream there are no epochs: the policy looks back after this many times d samples.
+_REVIEWED = 8
 
 
 class DivergenceError(ArithmeticError):
@@ -87,16 +91,15 @@ class Trainer:
     history: History = field(default_factory=History)
     samples: int = 0
     seconds: float = 0.0
-    _left: int = 0  # samples until the round ends
-    _P: Any = None  # diagonal, or a matrix a side where it follows every sample
-    _begun: Any = None  # X as the round began
-    _safe: Any = None  # X as the round before it began
+    left: int = 0  # samples until the round ends
+    P: Any = None  # diagonal, or a matrix a side where it follows every sample
+    _kept: Any = None  # a state to come back to
 
     def grow(self, shape) -> None:
         """Make room for a matrix of that shape, should it be larger."""
         if any(new > old for new, old in zip(shape, self.factors.shape, strict=True)):
             self.factors = self.factors.grow(shape)
-            self._left, self._begun, self._safe = 0, None, None
+            self.left, self._kept = 0, None
 
     def run(
         self,
@@ -109,20 +112,27 @@ class Trainer:
         verbose: bool = False,
     ) -> History:
         """Pass over the observations `epochs` times, scoring `evaluations` times in each."""
+        held = None
+        if epochs > 1:
+            observations, held = self.policy.set_aside(observations, self.rng)
         shift = [side * (self.factors.rows or 0) for side in self.loss.sides]
+        if held is not None:
+            held = Chunk(held.index + np.array(shift), held.targets)
         data = self.engine.samples(observations, shift, self.factors.X.dtype, self.rng)
-        seen = (data.index[:_EVALUATED], data.targets[:_EVALUATED])
+        seen = Chunk(data.index[:_EVALUATED], data.targets[:_EVALUATED])
         marks = [len(data) * k // evaluations for k in range(1, evaluations + 1)]
         marks = [mark for mark in marks if mark] or [len(data)]
         self.factors.X = self.engine.put(self.factors.X)
         try:
-            self._expect(*seen)
+            self._expect(seen)
+            if self._kept is None:
+                self._keep()
             with _bar(verbose, epochs) as advance:
                 for epoch in range(epochs):
                     for done in self._epoch(data, epoch + 1, marks):
                         if evaluations == 0:
                             continue
-                        told = self._evaluate(epoch + done / len(data), *seen)
+                        told = self._evaluate(epoch + done / len(data), seen)
                         advance(told)
                         # A list, not a generator: every callback hears of every evaluation.
                         answers = [callback(told) for callback in callbacks]
@@ -130,7 +140,15 @@ class Trainer:
                             return self._stop("callback")
                         if told.loss <= tol:
                             return self._stop("tol")
+                    verdict = self._review(epoch + 1, held, streaming=epochs == 1)
+                    if verdict:
+                        return self._stop(verdict)
             return self._stop("epochs")
+        except DivergenceError as why:
+            if not self.policy.automatic:
+                raise
+            warnings.warn(f"{why}; the best state found is kept", RuntimeWarning, stacklevel=2)
+            return self._stop("diverged")
         finally:
             self.factors.X = self.engine.get(self.factors.X)
 
@@ -141,10 +159,10 @@ class Trainer:
         for chunk in data.epoch(self.rng):
             at = 0
             while at < len(chunk.targets):
-                if self._left == 0:
-                    self._begin_round(epoch)
+                if self.left == 0:
+                    self._turn(epoch)
                 due = next(mark for mark in marks if mark > done) - done
-                stop = min(len(chunk.targets), at + self._left, at + due)
+                stop = min(len(chunk.targets), at + self.left, at + due)
                 self._step(Chunk(chunk.index[at:stop], chunk.targets[at:stop]), epoch)
                 done, at = done + stop - at, stop
                 if done in marks:
@@ -152,8 +170,8 @@ class Trainer:
                         self._diverged(epoch)
                     yield done
 
-    def _evaluate(self, epoch: float, index, targets) -> Progress:
-        loss = mean_loss(self.engine, self.factors, index, targets, self.loss)
+    def _evaluate(self, epoch: float, seen: Chunk) -> Progress:
+        loss = mean_loss(self.engine, self.factors, *seen, self.loss)
         self.history.records.append(
             {
                 "epoch": epoch,
@@ -165,69 +183,108 @@ class Trainer:
         )
         return Progress(epoch, self.samples, loss, self.factors)
 
-    def _begin_round(self, epoch: int) -> None:
-        factors, policy = self.factors, self.policy
-        turning = policy.scaled and not self.per_sample
+    def _review(self, epoch: int, held: Chunk | None, *, streaming: bool) -> str:
+        """Let the policy look back on the epoch. Returns why the run should end, if it should."""
+        policy, X = self.policy, self.factors.X
+        if not policy.automatic or (streaming and policy.samples < _REVIEWED * len(X)):
+            return ""
+        moved, columns = self._refresh(epoch), policy.columns
+        verdict = policy.review(self.factors, self.engine, self.loss, held, streaming)
+        if verdict == "bad":
+            self._diverged(epoch)
+            return ""
+        if verdict == "best":
+            self._keep()
+        self._begin_round(moved if policy.columns == columns else np.inf)
+        return "" if verdict == "best" else verdict
+
+    def _turn(self, epoch: int) -> None:
+        """Begin a round in the basis of the present."""
+        moved = self._refresh(epoch)
+        if not self.policy.automatic:
+            self._keep()
+        if not self.per_sample:
+            shrink = self.policy.shrink(self.factors, self.loss)
+            if shrink is not None:
+                self.factors.X *= self.engine.put(shrink.astype(self.factors.X.dtype))
+        self._begin_round(moved)
+
+    def _refresh(self, epoch: int) -> float:
+        """To the basis in which P is diagonal. Returns how far the last P was off."""
+        turn = self.policy.scaled and not self.per_sample
+        frozen = self.P if turn else None
         try:
-            moved = factors.refresh(self.engine, turn=turning)
+            moved = self.factors.refresh(self.engine, turn=turn, frozen=frozen)
         except FloatingPointError:
             self._diverged(epoch)
-            moved = factors.refresh(self.engine, turn=turning)
-        if policy.scaled:
+            moved = self.factors.refresh(self.engine, turn=turn)
+        if self.policy.scaled:
             self.history.refreshes += 1
-            self.history.repairs += factors.singular
-        # The round that has ended went well, so the state it began with is known to be sound.
-        self._safe, self._begun = self._begun, factors.X.copy()
+            self.history.repairs += self.factors.singular
+        return moved
+
+    def _begin_round(self, moved: float = np.inf) -> None:
+        """Freeze a new P."""
+        factors, policy, old = self.factors, self.policy, self.P
         if self.per_sample:
-            self._P = self.engine.inverse(factors, policy.eta(factors))
+            self.P = self.engine.inverse(factors, policy.eta(factors, self.loss))
         else:
-            self._P = policy.preconditioner(factors)
-        if turning:
-            policy.refreshed(moved)
-            self._left = policy.round_length(factors)
-        else:
-            self._left = _WATCH * len(factors.X)
+            self.P = policy.preconditioner(factors, self.loss)
+        if self.per_sample or not policy.scaled:
+            self.left = _WATCH * len(factors.X)
+            return
+        if old is not None:
+            moved = max(moved, float(np.max(self.P[old > 0] / old[old > 0], initial=1.0)) - 1)
+        policy.refreshed(moved)
+        self.left = policy.round_length(factors)
 
     def _step(self, chunk: Chunk, epoch: int) -> None:
         clock = time.perf_counter()
         factors, policy, n = self.factors, self.policy, len(chunk.targets)
         rates = policy.rates(factors, self.loss)
         if self.per_sample and policy.scaled:
-            repairs, eta = self.engine.repairs, policy.eta(factors)
-            squares = self.engine.run_sampled(factors, self._P, eta, rates, self.loss, chunk)
+            repairs, eta = self.engine.repairs, policy.eta(factors, self.loss)
+            squares = self.engine.run_sampled(factors, self.P, eta, rates, self.loss, chunk)
             self.history.repairs += self.engine.repairs - repairs
         else:
             cap = policy.cap / self.loss.curvature
-            squares = self.engine.run(factors, self._P, rates, self.loss, chunk, cap)
+            squares = self.engine.run(factors, self.P, rates, self.loss, chunk, cap)
         self.samples += n
-        self._left -= n
+        self.left -= n
         self.seconds += time.perf_counter() - clock
         if not policy.saw(squares, n):
             self._diverged(epoch)
 
-    def _expect(self, index, targets) -> None:
+    def _expect(self, seen: Chunk) -> None:
         """The residual before the first step, which damps the first round."""
-        if not self.policy.first:
-            self.policy.expects(rms_slope(self.engine, self.factors, index, targets, self.loss))
+        if not self.policy.rms:
+            self.policy.expects(rms_slope(self.engine, self.factors, *seen, self.loss))
 
     def _finite(self, index: np.ndarray) -> bool:
         X = self.factors.X
         touched = X[index] if index.size < len(X) else X
         return bool(np.isfinite(touched).all())
 
+    def _keep(self) -> None:
+        """Remember this state as one to come back to."""
+        self._kept = self.factors.X.copy(), self.factors.spectrum.copy(), self.policy.columns
+
     def _diverged(self, epoch: int) -> None:
-        """Back to the last sound state, and on with a smaller step if it is ours to choose."""
+        """Back to the last state kept, and on with a smaller step if it is ours to choose."""
         factors = self.factors
         rate = float(self.policy.rates(factors, self.loss).max())
-        self._begun = self._begun if self._safe is None else self._safe
-        factors.X[...] = self._begun
-        self._left = 0
+        X, factors.spectrum, self.policy.columns = self._kept
+        factors.X[...] = X
+        self.left, self.P = 0, None
         self.history.rollbacks += 1
         if not self.policy.retreat():
             self.history.stopped = "diverged"
             raise DivergenceError(epoch, self.samples, rate, factors.condition_number)
 
     def _stop(self, why: str) -> History:
+        if self.policy.regrets:
+            self.factors.X[...], self.factors.spectrum, self.policy.columns = self._kept
+            self.left, self.P = 0, None
         self.history.stopped = why
         return self.history
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from math import inf
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..factors import Algebra, Factors
 from ..losses import Loss
-from ..observations import Observations
-
-
-class Chunk(NamedTuple):
-    """Samples in the order in which they are to be run."""
-
-    index: np.ndarray
-    targets: np.ndarray
+from ..observations import Chunk, Observations
 
 
 class Samples(Protocol):
@@ -36,6 +30,7 @@ class Engine(Algebra, Protocol):
 
     def put(self, X: np.ndarray) -> Any: ...
     def get(self, X: Any) -> np.ndarray: ...
+    def rows(self, X: Any, index: np.ndarray) -> np.ndarray: ...
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples: ...
     def run(
         self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
@@ -49,10 +44,43 @@ class Engine(Algebra, Protocol):
     def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray: ...
 
 
-def open_engine(device: str = "cpu", n_jobs: int = 1) -> Engine:
-    """The engine for a device. Compilers load here, not when the package is imported."""
-    if device != "cpu":
-        raise ValueError(f"device={device!r}: this build runs on 'cpu'")
+# A GPU has to be woken, and its kernels loaded: about a second, in which one core runs so many
+# samples (25 ns each).
+_PAYS = 40_000_000
+
+
+def open_engine(device: str = "cpu", n_jobs: int = 1, samples: float = inf) -> Engine:
+    """The engine for a device. Compilers load here, not when the package is imported.
+
+    `samples` is how many will be run, all epochs together: "auto" takes the GPU if there is one and
+    if they are enough to pay for its start.
+    """
+    if device not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"device={device!r} is not 'cpu', 'cuda' or 'auto'")
+    if _chosen(device, samples)[0] == "cuda":
+        from .cuda import CudaEngine
+
+        return CudaEngine()
     from .cpu import CpuEngine
 
     return CpuEngine(n_jobs)
+
+
+def describe(device: str = "auto", samples: float = inf) -> str:
+    """Which device that is, and why, in one line.
+
+    >>> describe("cpu")
+    'cpu: as asked'
+    """
+    return ": ".join(_chosen(device, samples))
+
+
+def _chosen(device: str, samples: float) -> tuple[str, str]:
+    if device == "cpu":
+        return "cpu", "as asked"
+    if device == "auto" and samples < _PAYS:
+        return "cpu", f"{samples:.3g} samples run sooner than a GPU starts"
+    from . import cuda, cuda_kernels
+
+    none = device == "auto" and cuda_kernels.unavailable()
+    return "cpu" if none else "cuda", cuda.describe()

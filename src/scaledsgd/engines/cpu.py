@@ -42,6 +42,10 @@ class CpuEngine(NumpyAlgebra):
     def get(self, X: np.ndarray) -> np.ndarray:
         return X
 
+    def rows(self, X: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """Rows of X as an array here."""
+        return X[index]
+
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples:
         """A shuffled training copy whose indices point into the stacked X."""
         index, targets = observations.take(dtype)

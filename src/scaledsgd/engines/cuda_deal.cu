@@ -1,5 +1,5 @@
-// The order of samples, without a table of it. Defined ahead of this file: real, row_t, ARITY,
-// BLOCK (consecutive samples that travel together) and HAND (blocks that are interleaved).
+// The order of samples, without a table of it. Defined ahead of this file: real, row_t, ARITY, and
+// HAND, the number of blocks that are interleaved. A block is 32 consecutive samples.
 
 __device__ unsigned mixed(unsigned v, unsigned key) {  // a bijection of 32 bits, well stirred
     v = (v ^ key) * 0x9E3779B1u;
@@ -23,22 +23,42 @@ __device__ long long permuted(long long at, long long n, unsigned long long key)
     return at;
 }
 
-// Samples first .. first + n of the order: blocks are drawn in random order, and the blocks of a
-// hand interleaved, each begun at its own turn. `first` is a multiple of HAND * BLOCK.
-extern "C" __global__ void deal(const row_t* index, const real* targets, row_t* dealt_index,
-                                real* dealt_targets, long long m, long long first, unsigned n,
-                                unsigned long long key) {
-    const unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
-    if (t >= n) return;
-    const long long blocks = m / BLOCK;
-    long long from = first + t;
-    if (from < blocks * BLOCK) {  // fewer than a block are left over, and come last
-        const long long hand = first / BLOCK + t / (HAND * BLOCK) * HAND;
-        const unsigned held = unsigned(min((long long)HAND, blocks - hand));
-        const unsigned card = t % (HAND * BLOCK);
-        const long long block = permuted(hand + card % held, blocks, key);
-        from = block * BLOCK + (card / held + mixed(unsigned(block), unsigned(key))) % BLOCK;
-    }
-    for (int c = 0; c < ARITY; ++c) dealt_index[t * (long long)ARITY + c] = index[from * ARITY + c];
+// Every sample to a place of its own: thorough, and a cache miss a sample.
+extern "C" __global__ void shuffle(const row_t* index, const real* targets, row_t* dealt_index,
+                                   real* dealt_targets, long long m, unsigned long long key) {
+    const long long t = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (t >= m) return;
+    const long long from = permuted(t, m, key);
+    for (int c = 0; c < ARITY; ++c) dealt_index[t * ARITY + c] = index[from * ARITY + c];
     dealt_targets[t] = targets[from];
+}
+
+// Blocks are drawn in random order, and the blocks of a hand interleaved, each begun at its own
+// turn. Here 32 warps take up 32 blocks and put them down again across, so that memory is read and
+// written in whole lines. `first` is a multiple of HAND, and block 0 of what is dealt.
+extern "C" __global__ void __launch_bounds__(1024)
+deal(const row_t* index, const real* targets, row_t* dealt_index, real* dealt_targets,
+     long long blocks, long long first, unsigned long long key) {
+    __shared__ row_t rows[32][32 * ARITY + 1];  // one more, so that columns lie in other banks
+    __shared__ real seen[32][33];
+    __shared__ unsigned turns[32];
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const long long hand = blockIdx.x / (HAND / 32) * HAND;
+    const unsigned held = unsigned(min((long long)HAND, blocks - first - hand));
+    const unsigned begin = blockIdx.x % (HAND / 32) * 32;
+    if (begin + warp < held) {
+        const long long block = permuted(first + hand + begin + warp, blocks, key);
+        for (int e = lane; e < 32 * ARITY; e += 32) rows[warp][e] = index[block * 32 * ARITY + e];
+        seen[warp][lane] = targets[block * 32 + lane];
+        if (lane == 0) turns[warp] = mixed(unsigned(block), unsigned(key));
+    }
+    __syncthreads();
+    const long long place = hand * 32 + warp * (long long)held + begin;
+    for (int e = lane; e < 32 * ARITY; e += 32) {
+        const unsigned of = e / ARITY, c = e % ARITY;
+        if (begin + of < held)
+            dealt_index[place * ARITY + e] = rows[of][(warp + turns[of]) % 32 * ARITY + c];
+    }
+    if (begin + lane < held)
+        dealt_targets[place + lane] = seen[lane][(warp + turns[lane]) % 32];
 }

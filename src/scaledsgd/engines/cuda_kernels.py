@@ -52,13 +52,14 @@ def lanes(rank: int, dtype) -> int:
     return min(32, 1 << (pieces - 1).bit_length())
 
 
-def step(name: str, loss: str, rank: int, dtype, row) -> Any:
+@cache
+def step(name: str, loss: str, rank: int, dtype, row, capped: bool = False) -> Any:
     """`run`, `scores` or `slopes` of a loss."""
-    return _step(loss, rank, np.dtype(dtype), np.dtype(row)).get_function(name)
+    return _step(loss, rank, np.dtype(dtype), np.dtype(row), capped).get_function(name)
 
 
 @cache
-def _step(name: str, rank: int, dtype: np.dtype, row: np.dtype) -> Any:
+def _step(name: str, rank: int, dtype: np.dtype, row: np.dtype, capped: bool) -> Any:
     loss = LOSSES[name]
     constants = {
         "ARITY": loss.arity,
@@ -66,25 +67,27 @@ def _step(name: str, rank: int, dtype: np.dtype, row: np.dtype) -> Any:
         "LANES": lanes(rank, dtype),
         "COEF_A": _braces(loss.a),
         "COEF_B": _braces(loss.b),
+        "CAPPED": int(capped),
     }
     slope = f"__device__ real slope(real z, real y) {{ return {loss.cuda}; }}"
     return _compiled("cuda_step.cu", constants, dtype, row, slope)
 
 
 @cache
-def gram(rank: int, dtype: np.dtype) -> tuple[Any, int]:
-    """The kernel, and how many squares of G it works on."""
+def gram(rank: int, width: int, dtype: np.dtype) -> tuple[Any, int]:
+    """The kernel for rows that many numbers apart, and how many squares of G it works on."""
     # The narrowest tile that covers G; wider than 64 the sums no longer fit the registers.
     tile = next(tile for tile in (16, 32, 64) if tile >= min(rank, 64))
-    constants = {"LD": stride(rank, dtype), "RANK": rank, "TILE": tile}
+    constants = {"LD": width, "RANK": rank, "TILE": tile}
     module = _compiled("cuda_gram.cu", constants, dtype, np.dtype(np.int32))
     return module.get_function("gram"), (-(-rank // tile)) ** 2
 
 
 @cache
-def deal(arity: int, block: int, hand: int, dtype: np.dtype, row: np.dtype) -> Any:
-    constants = {"ARITY": arity, "BLOCK": block, "HAND": hand}
-    return _compiled("cuda_deal.cu", constants, dtype, row).get_function("deal")
+def deal(name: str, arity: int, hand: int, dtype: np.dtype, row: np.dtype) -> Any:
+    """`shuffle` or `deal`."""
+    constants = {"ARITY": arity, "HAND": hand}
+    return _compiled("cuda_deal.cu", constants, dtype, row).get_function(name)
 
 
 def _braces(numbers: tuple[int, ...]) -> str:

@@ -1,7 +1,7 @@
 // One step body for all losses. A sample is worked on by LANES neighbouring threads, of which each
 // holds 16-byte pieces of the sample's rows; what the table says of a loss is defined ahead of this
-// file (cuda_kernels.py): real, row_t, ARITY, COEF_A, COEF_B, SLOPE, and the shape of a row: LD
-// numbers with zeros past the rank.
+// file (cuda_kernels.py): real, row_t, ARITY, COEF_A, COEF_B, slope(z, y), CAPPED, and the shape of a
+// row: LD numbers, zeros past the rank.
 
 constexpr int VEC = 16 / sizeof(real);
 constexpr int PIECES = (LD / VEC + LANES - 1) / LANES;  // of a row, held by one thread
@@ -50,6 +50,12 @@ struct Group {  // the threads that share a sample
 
     __device__ bool holds(int k) const { return (k * LANES + lane) * VEC < LD; }
     __device__ int offset(int k) const { return (k * LANES + lane) * VEC; }
+
+    __device__ real sum(real part) const {  // over the group, for each of its threads
+#pragma unroll
+        for (int o = LANES / 2; o > 0; o /= 2) part += __shfl_xor_sync(mask, part, o, LANES);
+        return part;
+    }
 };
 
 __device__ void name(row_t (&rows)[ARITY], const row_t* index, long long t) {
@@ -74,24 +80,45 @@ __device__ real score(real (&x)[ARITY][PIECES][VEC], const real* X, const row_t 
             form(x, k, e, u, v);
             if (group.holds(k)) z += u * v;
         }
-#pragma unroll
-    for (int o = LANES / 2; o > 0; o /= 2) z += __shfl_xor_sync(group.mask, z, o, LANES);
-    return z;
+    return group.sum(z);
 }
 
-// Steps with a frozen diagonal P; scale[m] is alpha P for the m-th row of a sample. As many samples
-// are in flight as there are groups in the launch.
-extern "C" __global__ void __launch_bounds__(256)
-run(real* X, const real* scale, const row_t* index, const real* targets, long long n,
-    double* total) {
+// dz/dx_m, of one number of each row.
+__device__ real along(int m, real u, real v) {
     constexpr int a[] = COEF_A, b[] = COEF_B;
+    return (a[m] != 0 ? real(a[m]) * v : real(0)) + (b[m] != 0 ? real(b[m]) * u : real(0));
+}
+
+// h = sum_m alpha_m |dz/dx_m|_P^2: a step changes z by the slope times this, to first order.
+__device__ real reach(const real (&x)[ARITY][PIECES][VEC], const real (&P)[PIECES][VEC],
+                      const real* rates, const Group& group) {
+    real h = 0;
+#pragma unroll
+    for (int k = 0; k < PIECES; ++k)
+#pragma unroll
+        for (int e = 0; e < VEC; ++e) {
+            real u, v, squares = 0;
+            form(x, k, e, u, v);
+#pragma unroll
+            for (int m = 0; m < ARITY; ++m) squares += rates[m] * along(m, u, v) * along(m, u, v);
+            if (group.holds(k)) h += P[k][e] * squares;
+        }
+    return group.sum(h);
+}
+
+// Steps with a frozen diagonal P. `frozen` holds P, alpha for each row that a sample names, and the
+// cap on what a step may undo (CAPPED). As many samples are in flight as the launch has groups.
+extern "C" __global__ void __launch_bounds__(256)
+run(real* X, const real* frozen, const row_t* index, const real* targets, long long n,
+    double* total) {
     const Group group;
-    real rate[ARITY][PIECES][VEC], x[ARITY][PIECES][VEC];
+    real P[PIECES][VEC], rates[ARITY], x[ARITY][PIECES][VEC];
+    const real cap = frozen[LD + ARITY];
 #pragma unroll
-    for (int m = 0; m < ARITY; ++m)
+    for (int k = 0; k < PIECES; ++k)
+        if (group.holds(k)) load(P[k], frozen + group.offset(k));
 #pragma unroll
-        for (int k = 0; k < PIECES; ++k)
-            if (group.holds(k)) load(rate[m][k], scale + m * LD + group.offset(k));
+    for (int m = 0; m < ARITY; ++m) rates[m] = frozen[LD + m];
     double squares = 0;
     row_t next[ARITY];
     real y = 0;
@@ -109,8 +136,12 @@ run(real* X, const real* scale, const row_t* index, const real* targets, long lo
             name(next, index, t + group.stride);
             y = __ldcs(targets + t + group.stride);
         }
-        const real g = slope(score(x, X, rows, group), seen);
+        real g = slope(score(x, X, rows, group), seen);
         if (group.lane == 0) squares += double(g) * double(g);
+        if (CAPPED) {
+            const real h = reach(x, P, rates, group);
+            if (h > cap) g *= cap / h;
+        }
 #pragma unroll
         for (int m = 0; m < ARITY; ++m) {
             bool named = false;  // before, in this sample: such a row has moved already
@@ -124,9 +155,7 @@ run(real* X, const real* scale, const row_t* index, const real* targets, long lo
                 for (int e = 0; e < VEC; ++e) {
                     real u, v;
                     form(x, k, e, u, v);
-                    const real along = (a[m] != 0 ? real(a[m]) * v : real(0)) +
-                                       (b[m] != 0 ? real(b[m]) * u : real(0));
-                    move[e] = -g * rate[m][k][e] * along;
+                    move[e] = -g * rates[m] * P[k][e] * along(m, u, v);
                 }
                 if (group.holds(k)) add(X + (long long)rows[m] * LD + group.offset(k), move);
             }

@@ -1,0 +1,187 @@
+"""A GPU: samples run by the thousand, and the rows of X change by atomic adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..factors import Factors
+from ..losses import Loss
+from ..observations import Chunk, Observations
+from . import Samples, cuda_data, cuda_kernels
+from .cuda_kernels import cupy
+
+# Samples in flight do not see each other's steps. If k of them name the same row, they move it by
+# the sum of what each would: a direction's error shrinks by k alpha P_q S_q / d in one go, which
+# diverges past 2 and is slow long before. For the row that is named most, k is held so low that
+# this stays below a twentieth, where no loss of speed could be measured (docs/gpu.md).
+_CROWD = 0.05
+
+# Threads kept busy on a multiprocessor: the second-level cache is the limit, and half of the most
+# there can be saturate it.
+_THREADS = 1024
+_BLOCK = 256
+
+_SHARE = 0.9  # of the free memory is ours: the rest is for CUDA's own buffers
+
+
+class CudaEngine:
+    """Runs rounds on the GPU that CuPy has chosen.
+
+    in_flight : how many samples are worked on at the same time; by default what the data allows.
+    memory : bytes of GPU memory to use; by default what is free.
+    """
+
+    def __init__(self, in_flight: int | None = None, memory: int | None = None):
+        why = cuda_kernels.unavailable()
+        if why:
+            raise ValueError(f"device='cuda': {why}")
+        self.in_flight, self.memory = in_flight, memory
+        self.repairs = 0
+        self._busiest = 0.0
+        self._processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+
+    def put(self, X: np.ndarray) -> Any:
+        """X on the GPU, its rows a multiple of 16 bytes apart."""
+        if X.ndim == 1:
+            return cupy.asarray(X)
+        d, r = X.shape
+        if r > cuda_kernels.RANKS:
+            raise ValueError(f"rank={r}: device='cuda' takes ranks up to {cuda_kernels.RANKS}")
+        width = cuda_kernels.stride(r, X.dtype)
+        # X itself, two copies to fall back on, and the product of a change of basis.
+        needed = 4 * d * width * X.itemsize
+        if needed > self._room():
+            raise MemoryError(
+                f"factors of {d} x {r} need {needed / 1e9:.3g} GB, the GPU has "
+                f"{self._room() / 1e9:.3g} GB to give: use device='cpu'"
+            )
+        held = cupy.zeros((d, width), X.dtype)
+        held[:, :r] = cupy.asarray(X)
+        return held[:, :r]
+
+    def get(self, X: Any) -> np.ndarray:
+        return cupy.ascontiguousarray(X).get()
+
+    def rows(self, X: Any, index: np.ndarray) -> np.ndarray:
+        """The rows that an index names."""
+        return X[cupy.asarray(index)].get()
+
+    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples:
+        """A shuffled training copy whose indices point into the stacked X: on the GPU if it fits
+        there twice (once while it is shuffled), else in host memory and sent in slabs."""
+        index, targets = observations.index, observations.targets
+        each = index.shape[1] * index.itemsize + np.dtype(dtype).itemsize
+        if 2 * each * len(targets) <= self._room():
+            moved = cupy.asarray(index) + cupy.array(shift, index.dtype)
+            data = cuda_data.Samples(moved, cupy.asarray(targets).astype(dtype, copy=False), rng)
+        else:
+            slab = min(cuda_data.CHUNK, self._room() // (4 * each))
+            if slab == 0:
+                raise MemoryError("the GPU has no memory left for samples: use device='cpu'")
+            given = Chunk(index, targets.astype(dtype, copy=False))
+            data = cuda_data.Streamed(given, shift, rng, slab)
+        self._busiest = max(self._busiest, cuda_data.busiest(data.index))
+        return data
+
+    def run(
+        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
+        cap: float = np.inf,
+    ) -> float:  # fmt: skip
+        """One pass with a frozen diagonal P; returns the sum of squared slopes."""
+        X, r, n = self._laid_out(factors), factors.rank, len(chunk.targets)
+        index = cupy.asarray(chunk.index, order="C")
+        targets = cupy.asarray(chunk.targets, X.dtype)
+        padding = np.zeros(cuda_kernels.stride(r, X.dtype) - r)
+        frozen = cupy.asarray(np.concatenate([P, padding, rates, [cap]]).astype(X.dtype))
+        total = cupy.zeros(1)
+        kernel = cuda_kernels.step("run", loss.name, r, X.dtype, index.dtype, cap < np.inf)
+        shape = self._launch(min(n, self.flight(factors, P, rates, loss)), factors)
+        kernel(*shape, (X, frozen, index, targets, np.int64(n), total))
+        return float(total.get()[0])
+
+    def run_sampled(
+        self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,
+        chunk: Chunk,
+    ) -> float:  # fmt: skip
+        raise ValueError("refresh='sample' runs on device='cpu'")
+
+    def inverse(self, factors: Factors, eta: float) -> np.ndarray:
+        raise ValueError("refresh='sample' runs on device='cpu'")
+
+    def scores(self, factors: Factors, index: Any, loss: Loss) -> Any:
+        """z of every sample, where the index is."""
+        X = self._laid_out(Factors(factors.X))
+        there = cupy.asarray(index, order="C")
+        out = cupy.empty(len(there), X.dtype)
+        if len(there):
+            kernel = cuda_kernels.step("scores", loss.name, factors.rank, X.dtype, there.dtype)
+            shape = self._launch(len(there), factors)
+            kernel(*shape, (X, there, np.int64(len(there)), out))
+        return out.get() if isinstance(index, np.ndarray) else out
+
+    def gram(self, X: Any) -> np.ndarray:
+        """X^T X, in float64 whatever X is."""
+        d, r = X.shape
+        kernel, squares = cuda_kernels.gram(r, X.strides[0] // X.itemsize, X.dtype)
+        G = cupy.zeros((r, r))
+        # Eight blocks fit a multiprocessor; fewer do where the rows are few (16 at a time or more).
+        blocks = max(1, min(8 * self._processors, d // 16))
+        kernel((blocks, squares), (256,), (X, np.int64(d), G))
+        return G.get()
+
+    def transform(self, X: Any, T: np.ndarray) -> None:
+        """X <- X T, in place."""
+        # The rows with the zeros after them are one piece of memory, which cuBLAS takes as it is.
+        d, r = X.shape
+        width = X.strides[0] // X.itemsize
+        whole = cupy.ndarray((d, width), X.dtype, X.data)
+        padded = np.zeros((width, width), X.dtype)
+        padded[:r, :r] = T
+        whole[...] = whole @ cupy.asarray(padded)
+
+    def flight(self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss) -> int:
+        """How many samples may be in flight without a row moving too far."""
+        if self.in_flight is not None:
+            return self.in_flight
+        # Before the first refresh nothing is known of S: a step of d / r is as long as they get.
+        S = factors.spectrum
+        others = [factors.shape[1 - side] for side in loss.sides]
+        pull = float((P * S).max() * (rates / others).max()) if S.any() else 1.0 / factors.rank
+        pull *= loss.gain * loss.curvature
+        mentions = self._busiest or loss.arity / min(factors.shape)
+        return int(np.clip(_CROWD / max(pull * mentions, 1e-9), 1, 1e9))
+
+    def _laid_out(self, factors: Factors) -> Any:
+        """X as `put` lays it out."""
+        X = factors.X
+        width = cuda_kernels.stride(X.shape[1], X.dtype) * X.itemsize
+        if not isinstance(X, cupy.ndarray) or X.strides != (width, X.itemsize):
+            X = factors.X = self.put(X)
+        return X
+
+    def _launch(self, groups: int, factors: Factors) -> tuple[tuple[int], tuple[int]]:
+        """Grid and block for at most that many samples at a time."""
+        lanes = cuda_kernels.lanes(factors.rank, factors.X.dtype)
+        threads = min(groups * lanes, self._processors * _THREADS)
+        if threads < 32:
+            return (1,), (threads,)
+        # Few threads are spread thin, over as many multiprocessors as there are.
+        block = _BLOCK if threads >= self._processors * _BLOCK else 32
+        return (threads // block,), (block,)
+
+    def _room(self) -> int:
+        free = cupy.cuda.Device().mem_info[0] + cupy.get_default_memory_pool().free_bytes()
+        return int(_SHARE * (free if self.memory is None else min(free, self.memory)))
+
+
+def describe() -> str:
+    """The GPU in a few words, or why there is none."""
+    why = cuda_kernels.unavailable()
+    if why:
+        return why
+    device = cupy.cuda.Device()
+    name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
+    free, total = (size / 2**30 for size in device.mem_info)
+    return f"{name}, {free:.0f} of {total:.0f} GiB free, CuPy {cupy.__version__}"

@@ -1,0 +1,139 @@
+"""Samples on the GPU: dealt anew every epoch, and sent there in slabs if they do not fit.
+
+As on the CPU (shuffle.py), the training copy is shuffled once, uniformly, and an epoch draws blocks
+of consecutive samples in random order and interleaves them. Both orders are computed where they
+are needed (cuda_deal.cu) from a key that the trainer's generator draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..observations import Chunk
+from . import cuda_kernels
+from .cuda_kernels import cupy
+
+_BLOCK = 32  # consecutive samples that travel together
+_HAND = 8192  # blocks that are interleaved: more samples than are ever in flight
+# Samples in a chunk. Every chunk ends in a look at the result, 20 us against the 1 ms of running
+# it; a multiple of a hand.
+CHUNK = _BLOCK * _HAND * 64
+_COUNTED = 1 << 22  # samples in which the busiest row is looked for
+
+
+def shuffled(given: Chunk, key: int, out: Chunk) -> Chunk:
+    """All samples, in the order that the key names."""
+    m = len(given.targets)
+    into = Chunk(out.index[:m], out.targets[:m])
+    _kernel("shuffle", given)((-(-m // 256),), (256,), (*given, *into, np.int64(m), np.uint64(key)))
+    return into
+
+
+def dealt(given: Chunk, first: int, count: int, key: int, out: Chunk) -> Chunk:
+    """Samples first .. first + count of the order that the key names, block by block."""
+    m = len(given.targets)
+    if m <= _BLOCK * _HAND:  # not a single hand is full
+        return shuffled(given, key, out)
+    into = Chunk(out.index[:count], out.targets[:count])
+    tiles = -(-(count // _BLOCK) // 32)
+    scalars = np.int64(m // _BLOCK), np.int64(first // _BLOCK), np.uint64(key)
+    _kernel("deal", given)((tiles,), (1024,), (*given, *into, *scalars))
+    rest = m % _BLOCK if first + count == m else 0
+    if rest:  # fewer than a block, and they come last
+        into.index[-rest:], into.targets[-rest:] = given.index[-rest:], given.targets[-rest:]
+    return into
+
+
+def _kernel(name: str, given: Chunk):
+    index, targets = given
+    return cuda_kernels.deal(name, index.shape[1], _HAND, targets.dtype, index.dtype)
+
+
+def empty(samples: int, like: Chunk) -> Chunk:
+    return Chunk(
+        cupy.empty((samples, like.index.shape[1]), like.index.dtype),
+        cupy.empty(samples, like.targets.dtype),
+    )
+
+
+def busiest(index) -> float:
+    """How many times a sample names the row that is named most, on average."""
+    seen = cupy.asarray(index[:_COUNTED])
+    return int(cupy.bincount(seen.ravel()).max()) / len(seen)
+
+
+def _key(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**63))
+
+
+class Samples:
+    """A training copy that lies on the GPU as a whole."""
+
+    def __init__(self, index, targets, rng: np.random.Generator):
+        given = Chunk(index, targets)
+        self.index, self.targets = shuffled(given, _key(rng), empty(len(targets), given))
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
+        """Every sample once, in chunks; a chunk is only valid until the next one."""
+        m, key, whole = len(self), _key(rng), Chunk(self.index, self.targets)
+        out = empty(min(CHUNK, m), whole)
+        for first in range(0, m, CHUNK):
+            yield dealt(whole, first, min(CHUNK, m - first), key, out)
+
+
+class Streamed:
+    """A training copy in host memory, of which one slab is on the GPU and the next on its way.
+
+    Slabs are drawn in random order and dealt out like the whole of a smaller set; since the copy
+    was shuffled once, which samples share a slab is of no consequence.
+    """
+
+    def __init__(self, given: Chunk, shift: list[int], rng: np.random.Generator, slab: int):
+        from cupyx import empty_pinned  # pyright: ignore[reportMissingImports]
+
+        # Page-locked, so that copies run beside the kernels.
+        self.index: np.ndarray = empty_pinned(given.index.shape, given.index.dtype)
+        self.targets: np.ndarray = empty_pinned(given.targets.shape, given.targets.dtype)
+        self._slab = min(slab, len(given.targets))
+        order = rng.permutation(len(given.targets))
+        for start in range(0, len(order), CHUNK):
+            part = slice(start, start + CHUNK)
+            self.index[part] = given.index[order[part]]
+            self.index[part] += np.array(shift, given.index.dtype)
+            self.targets[part] = given.targets[order[part]]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
+        """Every sample once, a slab at a time; a chunk is only valid until the next one."""
+        slab = empty(self._slab, Chunk(self.index, self.targets))
+        out = empty(self._slab, slab)
+        here, copies = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+        starts = [int(s) * self._slab for s in rng.permutation(-(-len(self) // self._slab))]
+        try:
+            part = self._send(starts[0], slab, here)
+            for start in [*starts[1:], None]:
+                yet = dealt(part, 0, len(part.targets), _key(rng), out)
+                if start is not None:
+                    # What lies in the slab has been dealt out once the kernels so far are done;
+                    # from then on it is filled again, while the caller runs this chunk.
+                    copies.wait_event(here.record())
+                    part = self._send(start, slab, copies)
+                yield yet
+                here.wait_event(copies.record())
+        finally:
+            copies.synchronize()  # a caller that stops early frees the slab
+
+    def _send(self, start: int, slab: Any, stream: Any) -> Any:
+        count = min(self._slab, len(self) - start)
+        part: Any = Chunk(slab.index[:count], slab.targets[:count])
+        part.index.set(self.index[start : start + count], stream)
+        part.targets.set(self.targets[start : start + count], stream)
+        return part

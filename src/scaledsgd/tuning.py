@@ -1,0 +1,236 @@
+"""A policy that needs no tuning: the start, the step, the damping and the rank find themselves.
+
+It was worked out on some hundred completion problems and rests on five observations:
+
+- From a small start directions are learned one after the other, the largest first, and none that
+  the data does not show.
+- P = 1 / (S + eta) with eta as large as the error still is keeps noise out of small directions.
+- A row of high leverage overshoots: each step undoes at most `cap` of its residual.
+- Directions that do not help on held-out entries are cut off, and grow again if they do help.
+- When neither training nor held-out error comes down, what is left is noise: the step decays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .engines import Engine
+from .factors import Factors, floored
+from .losses import Loss
+from .observations import Chunk, Observations
+from .policy import Policy
+
+_SMALL = 1e-3  # of the natural scale: far below every direction there is to find
+_HELD = 0.03  # share held out: 1% misjudges directions, more is lost for training
+_HELD_LEAST, _HELD_MOST = 60, 20_000  # enough to see a percent of difference; no need for more
+_SHRINK = 0.05  # how much of a step pulls a direction that is all damping back to zero
+_HELPS = 0.99  # held-out error must fall by a percent for a direction to be worth having
+_PRUNED_EVERY = 8  # epochs between prunings down to the smallest rank that is as good
+_GAINED, _PROGRESS = 0.98, 0.9  # ratios of errors that count as some gain, and as good progress
+_PATIENCE, _WARM = 3, 10  # epochs without a gain before the step decays, and before that may be
+_SPREAD_OUT = 0.35  # median |error| / rms: 0.67 for Gaussian noise, near 0 for a few bad rows
+_WORSE = 1.5  # times the best error of both kinds: the run has left its course
+_BLOWN = 10.0  # times the error at the start: it will not come back by itself
+_AWAKE = 0.1  # the smallest theta in a stream: forgets within some ten observations of a row
+_LAST = 0.02  # theta below which an epoch changes nothing any more
+_SOLVED = 1e-7  # of the targets' size: held-out error this small is rounding away from zero
+
+# Entries of X_0 X_0^T (or squared distances of its rows) against the variance of X_0, by rank.
+_NATURAL = {"squared": lambda rank: 1.0, "distance": lambda rank: 2.0 * rank}
+
+
+@dataclass
+class AutoPolicy(Policy):
+    """Starts bold, and keeps what helps on entries it has not seen.
+
+    >>> from scaledsgd.losses import LOSSES
+    >>> policy = AutoPolicy()
+    >>> factors = Factors(np.eye(6, 2), spectrum=np.ones(2))
+    >>> policy.rates(factors, LOSSES["squared"])
+    array([3., 3.])
+    """
+
+    damping: float = 1.0
+    theta: float = 1.0  # the step, in units of d / r: about the share of a residual that it undoes
+    size: float = 0.0  # root mean square of the targets
+    first: float = 0.0  # of the residuals before the first step
+    gap: float = 1.0  # held-out error against training error
+    squares: float = 0.0  # of the residuals since the last review
+    epoch: int = 0
+    train: float = np.inf  # the best training and held-out errors so far
+    held: float = np.inf
+    stalled: int = 0
+    patience: int = _PATIENCE
+
+    last: float = np.inf  # the held-out error of the last review
+
+    automatic = True
+    cap = 1.7  # beyond 2 a residual grows; at 1 more epochs are needed
+
+    @property
+    def regrets(self) -> bool:
+        return bool(self.last > self.held / _GAINED)
+
+    def starting_scale(self, targets, shape, rank: int, loss: Loss) -> tuple[float, float]:
+        self.columns = rank
+        self.size = float(np.linalg.norm(targets) / np.sqrt(len(targets)))
+        natural = _NATURAL.get(loss.name)
+        if natural is None or not self.size or not self.scaled:
+            return 1.0, 1.0
+        small = _SMALL if loss.name == "squared" else 1.0
+        spread = small * np.sqrt(self.size / natural(rank))
+        # Both sides carry half of every singular value, spread over as many rows as they have.
+        ratio = (shape[1] / shape[0]) ** 0.25
+        return spread * ratio, spread / ratio
+
+    def set_aside(self, observations: Observations, rng) -> tuple[Observations, Chunk | None]:
+        wanted = int(np.clip(_HELD * len(observations), _HELD_LEAST, _HELD_MOST))
+        if wanted > len(observations) // 10:
+            return observations, None
+        # Errors on rows that are barely seen say nothing about a direction.
+        judges = np.ones(len(observations), dtype=bool)
+        sides = observations.loss.sides if not observations.symmetric else (0,) * 3
+        for side in set(sides):
+            columns = [c for c in range(observations.loss.arity) if sides[c] == side]
+            seen = np.zeros(observations.shape[side], dtype=np.int64)
+            for c in columns:
+                seen += np.bincount(observations.index[:, c], minlength=len(seen))
+            middle = np.median(seen)
+            for c in columns:
+                judges &= seen[observations.index[:, c]] >= middle
+        candidates = np.flatnonzero(judges)
+        if len(candidates) < wanted:
+            return observations, None
+        return observations.set_aside(rng.choice(candidates, wanted, replace=False))
+
+    def rates(self, factors: Factors, loss: Loss) -> np.ndarray:
+        # A row of L learns from rows of R, of which there are as many as the matrix has columns.
+        others = [factors.shape[1 - side] for side in loss.sides]
+        S = factors.spectrum
+        in_use = S / floored(S + self.eta(factors, loss))
+        dimension = max(float(in_use.sum()), (self.columns or factors.rank) / 2)
+        return self.theta * np.array(others) / (dimension * loss.gain)
+
+    def eta(self, factors: Factors, loss: Loss) -> float:
+        return self.gap * super().eta(factors, loss)
+
+    def preconditioner(self, factors: Factors, loss: Loss) -> np.ndarray:
+        eta = self.eta(factors, loss)
+        if not self.scaled:  # plain SGD, at the step that its steepest direction allows
+            return np.full(factors.rank, 1.0 / floored(factors.spectrum + eta)[0])
+        P = 1.0 / floored(factors.spectrum + eta)
+        P[self.columns :] = 0.0
+        return P
+
+    def shrink(self, factors: Factors, loss: Loss) -> np.ndarray | None:
+        """Pulls back what is mostly damping."""
+        if not self.scaled:
+            return None
+        eta, P = self.eta(factors, loss), self.preconditioner(factors, loss)
+        step = float(self.rates(factors, loss).mean()) * loss.gain / np.mean(factors.shape)
+        return 1.0 - np.minimum(2 * step * _SHRINK * (eta * P) ** 2, 0.5)
+
+    def expects(self, rms: float) -> None:
+        self.rms = self.first = rms
+
+    def saw(self, squares: float, samples: int) -> bool:
+        self.squares += squares
+        self.samples += samples
+        return super().saw(squares, samples) and squares <= samples * (_BLOWN * self.first) ** 2
+
+    def review(self, factors, engine: Engine, loss: Loss, held: Chunk | None, streaming) -> str:
+        train = float(np.sqrt(self.squares / self.samples))
+        self.squares, self.samples, self.epoch = 0.0, 0, self.epoch + 1
+        if streaming:
+            return self._follow(train)
+        if held is None:
+            error, noise = train, True
+        else:
+            errors = _errors_by_rank(factors, engine, loss, held)[:, : self.columns]
+            rms = np.sqrt(np.mean(errors**2, axis=0))
+            error = float(rms[-1])
+            if not np.isfinite(error):
+                return "bad"
+            noise = np.median(np.abs(errors[:, -1])) > _SPREAD_OUT * error
+        if self.epoch > 2 and train >= _WORSE * self.train and error >= _WORSE * self.held:
+            return "bad"
+        if held is not None:
+            error = self._select(factors, engine, rms)
+        self.gap = float(np.clip(error / train, 1, 10)) if train else 1.0
+        return self._pace(train, error, noise)
+
+    def _select(self, factors: Factors, engine: Engine, rms: np.ndarray) -> float:
+        """Cut off directions that do not help, add some where the last one does. `rms[k - 1]` is
+        the held-out error with the first k. Returns the error of what is left."""
+        error, used = float(rms[-1]), self.columns
+        best = int(np.argmin(rms)) + 1
+        if rms[best - 1] >= _HELPS * error and self.epoch % _PRUNED_EVERY == 0:
+            best = int(np.argmax(rms * _HELPS <= rms.min())) + 1
+        elif rms[best - 1] >= _HELPS * error:
+            best = used
+        if best < used:
+            # Half as many again may grow, in case that the cut went too deep.
+            error = float(rms[best - 1])
+            self._sow(factors, engine, best, min(used, best + max(1, -(-best // 2))), error)
+            self.rms = max(self.rms, error)
+        elif used < factors.rank and error < _HELPS * (rms[-2] if used > 1 else self.first):
+            self._sow(factors, engine, used, min(factors.rank, used + -(-used // 2)), error)
+        return error
+
+    def _sow(self, factors: Factors, engine: Engine, start: int, stop: int, error: float) -> None:
+        """Fresh, small directions from `start` on, and none from `stop`."""
+        small = _SMALL * np.sqrt(self.size * error / self.first)
+        factors.X[:, start:] = 0
+        rng = np.random.default_rng([factors.seed, 3, self.epoch])
+        geo = np.sqrt(np.prod(np.sqrt(factors.shape)))
+        for side in factors.sides:
+            fresh = (
+                small * geo / np.sqrt(len(side)) * rng.standard_normal((len(side), stop - start))
+            )
+            side[:, start:stop] = engine.put(fresh.astype(factors.X.dtype))
+        factors.spectrum[start:] = 0.0
+        self.columns = stop
+
+    def _pace(self, train: float, error: float, noise: bool) -> str:
+        """Adapt the step to how the errors develop, and say whether to go on."""
+        if train < _PROGRESS * self.train:
+            self.theta = min(1.0, 1.2 * self.theta)
+        gained = min(train / self.train, error / self.held) if self.held else 1.0
+        self.stalled = 0 if gained < _GAINED else self.stalled + 1
+        if self.stalled >= self.patience and self.epoch > _WARM and noise:
+            self.theta, self.patience, self.stalled = 0.7 * self.theta, 1, 0
+        best, self.last = error <= self.held, error
+        self.train, self.held = min(self.train, train), min(self.held, error)
+        if error < _SOLVED * self.first:
+            return "solved"
+        if self.theta < _LAST:
+            return "settled"
+        return "best" if best else ""
+
+    def _follow(self, train: float) -> str:
+        """In a stream the truth may move: the step falls while errors rest, never below what is
+        needed to follow, and rises when they do."""
+        if train >= _WORSE * self.train:
+            self.theta = 1.0
+        else:
+            calm = train > _PROGRESS * self.train
+            self.theta = max(_AWAKE, 0.7 * self.theta) if calm else min(1.0, 1.2 * self.theta)
+        self.train = self.held = self.last = train
+        return "best"
+
+    def retreat(self) -> bool:
+        self.theta /= 2
+        self.stretch = 1
+        self.rms = min(self.held, self.first)
+        self.squares, self.samples = 0.0, 0
+        return self.theta >= _LAST
+
+
+def _errors_by_rank(factors: Factors, engine: Engine, loss: Loss, held: Chunk) -> np.ndarray:
+    """Residuals of the held-out samples with the first 1, 2, ... directions."""
+    rows = engine.rows(factors.X, held.index).astype(np.float64)
+    u = np.einsum("m,tmr->tr", np.array(loss.a, dtype=float), rows)
+    v = np.einsum("m,tmr->tr", np.array(loss.b, dtype=float), rows)
+    return loss.slope(np.cumsum(u * v, axis=1), held.targets[:, None])
