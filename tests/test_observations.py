@@ -4,7 +4,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaledsgd import Observations
+from scaledsgd import MatrixCompleter, Observations
 from scaledsgd.ids import Ids
 
 pairs, triplets, matrix = Observations.pairs, Observations.triplets, Observations.matrix
@@ -33,6 +33,11 @@ REFUSED = [
     (lambda: triplets([0, 1], [1, 2], [2, 2]), "observation 1: a triplet compares item 2"),
     (lambda: triplets([0], [1], [2, 3]), "do not match"),
     (lambda: pairs([0], [1], [1.0], loss="hinge"), "unknown loss 'hinge': choose from squared"),
+    (lambda: pairs([2**32 + 1], [0], [1.0], shape=(10, 10)), "index 4294967297 is past the end"),
+    (lambda: pairs([0], [1], [1e200]), "target 1e.200 is too large"),
+    (lambda: Ids().add([2**70]), "is neither a string nor an integer of 64 bits"),
+    (lambda: Ids().add([np.inf]), "id inf is not a whole number"),
+    (lambda: Ids().add([True]), "id True is neither"),
     (lambda: Ids().add(["a", 3]), "mixed types, 'a' in row 0 and 3 in row 1"),
     (lambda: Ids([1, 2]).add(["a"]), "'a' is not of the type of 1"),
     (lambda: Ids().add([1.5]), "id 1.5 is not a whole number"),
@@ -86,3 +91,17 @@ def test_ids_give_rows_in_order_of_appearance(first, second):
     order = list(dict.fromkeys(first + second))
     assert len(ids) == len(order)
     assert ids.rows(order).tolist() == list(range(len(order)))
+
+
+def test_observations_can_be_used_again():
+    """Training reorders a copy, also where it holds some samples out."""
+    rng = np.random.default_rng(0)
+    i, j = rng.integers(0, 40, (2, 2000))
+    seen = pairs(i, j, np.outer(np.arange(40.0), np.ones(40))[i, j], shape=(40, 40))
+    before = seen.index.copy(), seen.targets.copy()
+    for dtype in ("float64", "float32"):
+        model = MatrixCompleter(rank=1, epochs=3, dtype=dtype, random_state=0)
+        model.fit(seen)
+        model.partial_fit(seen)
+        assert np.array_equal(seen.index, before[0])
+        assert np.array_equal(seen.targets, before[1])

@@ -54,7 +54,7 @@ class Completer(Learner):
             X = X.tocoo() if X.format not in ("csr", "csc", "coo") else X
         return validate_data(
             self, X, reset=reset, accept_sparse=("csr", "csc", "coo"),
-            dtype=(np.float64, np.float32), ensure_all_finite="allow-nan",
+            dtype=(np.float64, np.float32), ensure_all_finite=False,
         )  # fmt: skip
 
     def _entries(self, pairs) -> np.ndarray:
@@ -75,11 +75,12 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     loss : "squared", or "logistic" for targets that are bits or probabilities.
     symmetric : learn M ~ X X^T (the paper's case) instead of M ~ L R^T.
     scaled : step with the preconditioner P; False is plain SGD.
-    learning_rate : the paper's alpha, or "auto" for 0.3 d / r, halved should the run blow up.
+    learning_rate : the paper's alpha; "auto" finds its step, and which directions to keep.
     damping : c in P = 1 / (spectrum + c d rms), where rms is the running residual. 0 is the
-        paper's; "auto" is 0 beside a learning rate of your own and 1 otherwise.
+        paper's; "auto" is 0 beside a learning rate of your own, otherwise 1.
     refresh : "round" keeps P diagonal and frozen for a round; "sample" is the paper to the letter.
-    epochs, tol : passes over the entries, ended early when the mean loss falls to `tol`.
+    epochs, tol : passes over the entries at most, ended when the mean loss falls to `tol` of that
+        of a zero matrix, or when "auto" sees nothing more to gain.
     evaluations : how often an epoch the mean loss is taken.
     n_jobs : threads, lock-free; results are reproducible for a given seed with one.
     device, dtype, random_state, callbacks, verbose : as their names say.
@@ -92,9 +93,10 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     """
 
     def __init__(
-        self, rank=2, *, loss="squared", symmetric=False, scaled=True, learning_rate="auto",
-        damping="auto", refresh="round", epochs=50, tol=1e-16, evaluations=1, n_jobs=1,
-        device="cpu", dtype="float64", random_state=None, callbacks=(), verbose=False,
+        self, rank=2, *, loss="squared", symmetric=False, scaled=True,
+        learning_rate: float | str = "auto", damping: float | str = "auto", refresh="round",
+        epochs=200, tol=1e-16, evaluations=1, n_jobs=1, device="cpu", dtype="float64",
+        random_state=None, callbacks=(), verbose=False,
     ):  # fmt: skip
         super().__init__(
             rank, scaled=scaled, learning_rate=learning_rate, damping=damping, refresh=refresh,

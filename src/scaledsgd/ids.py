@@ -18,8 +18,8 @@ class Ids:
     """
 
     def __init__(self, names=()):
-        self._rows: dict[int | str, int] = {}
-        self.add(names)
+        first = dict.fromkeys(_checked(names, "id").tolist())
+        self._rows: dict[int | str, int] = {name: row for row, name in enumerate(first)}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -68,6 +68,11 @@ class Ids:
         return np.array(names, dtype=np.int64)[rows]
 
 
+def _small(name) -> bool:
+    whole = isinstance(name, int | np.integer) and not isinstance(name, bool)
+    return whole and -(2**63) <= int(name) < 2**63
+
+
 def _objects(names) -> np.ndarray:
     objects = np.empty(len(names), dtype=object)
     objects[:] = names
@@ -79,20 +84,21 @@ def _checked(names, column: str) -> np.ndarray:
     if isinstance(names, list | tuple) and any(isinstance(n, str) for n in names):
         names = _objects(names)  # or NumPy makes strings of numbers and drops trailing NULs
     names = np.asarray(names)
-    if names.dtype.kind in "iu":
-        return names.astype(np.int64, copy=False)
-    if names.dtype.kind == "f":  # integers that have passed through a column with gaps
-        wrong = names != np.floor(names)
+    if names.dtype.kind in "iuf":  # floats are integers that have been through a column with gaps
+        wrong = (names != np.floor(names)) | (np.abs(names.astype(np.float64)) >= 2.0**63)
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise ValueError(f"column {column!r}, row {at}: id {names[at]} is not a whole number")
-        return names.astype(np.int64)
+            raise ValueError(
+                f"column {column!r}, row {at}: id {names[at]} is not a whole number of 64 bits"
+            )
+        return names.astype(np.int64, copy=False)
     names = names.astype(object)
-    kinds = [next((kind for kind in (str, int) if isinstance(n, kind)), None) for n in names]
+    kinds = [str if isinstance(n, str) else int if _small(n) else None for n in names]
     for at, kind in enumerate(kinds):
         if kind is None:
             raise TypeError(
-                f"column {column!r}, row {at}: id {names[at]!r} is neither a string nor an integer"
+                f"column {column!r}, row {at}: id {names[at]!r} is neither a string nor an "
+                "integer of 64 bits"
             )
         if kind is not kinds[0]:
             raise TypeError(

@@ -40,7 +40,7 @@ class Learner(BaseEstimator):
         learning_rate: float | str = "auto",
         damping: float | str = "auto",
         refresh: str = "round",
-        epochs: int = 50,
+        epochs: int = 200,
         tol: float = 1e-16,
         evaluations: int = 1,
         n_jobs: int = 1,
@@ -98,6 +98,8 @@ class Learner(BaseEstimator):
             observations = self._observe(data, names, reset=fresh)
             if observations.loss is not self._loss or observations.symmetric != self._symmetric:
                 raise ValueError("these observations are of another loss or symmetry")
+            given = data[0] if isinstance(data, tuple) else data
+            observations.disposable = observations is not given
             if fresh:
                 self._trainer = self._start(observations)
         self._trainer.grow(observations.shape)
@@ -128,6 +130,9 @@ class Learner(BaseEstimator):
 
     def _start(self, observations: Observations) -> Trainer:
         self._check_settings(observations.shape)
+        largest = max(float(observations.targets.max()), -float(observations.targets.min()))
+        if np.dtype(self.dtype) == np.float32 and largest > 1e15:  # whose square still fits
+            raise ValueError(f"a target of {largest:g} is too large for dtype='float32'")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         policy = self._policy()
         shape = observations.shape
@@ -154,10 +159,11 @@ class Learner(BaseEstimator):
     def _trained(self, factors: Factors, policy: Policy) -> Trainer:
         engine = open_engine(self.device, self.n_jobs)
         rng = np.random.default_rng([factors.seed, 2])  # 0 and 1 drew the two sides of X
-        return Trainer(factors, self._loss, policy, engine, rng, self.refresh == "sample")
+        per_sample = self.scaled and self.refresh == "sample"
+        return Trainer(factors, self._loss, policy, engine, rng, per_sample)
 
     def _check_settings(self, shape: tuple[int, int]) -> None:
-        if not isinstance(self.rank, int | np.integer) or self.rank < 1:
+        if not _count(self.rank) or self.rank < 1:
             raise ValueError(f"rank={self.rank!r} is not a positive whole number")
         if self.rank > min(shape):
             raise ValueError(
@@ -174,7 +180,7 @@ class Learner(BaseEstimator):
             raise ValueError(f"dtype={self.dtype!r} is not float32 or float64")
         for name, least in (("epochs", 1), ("n_jobs", 1), ("evaluations", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < least:
+            if not _count(value) or value < least:
                 raise ValueError(f"{name}={value!r} is not a whole number from {least} up")
 
     def _rows(self, names, side: int) -> np.ndarray:
@@ -199,7 +205,8 @@ class Learner(BaseEstimator):
         """Write the model to one file, atomically; `scaledsgd.load` reads it back."""
         check_is_fitted(self, "history_")
         trainer, factors = self._trainer, self.factors
-        settings = {k: v for k, v in self.get_params().items() if _plain(v)}
+        settings = {k: _plain(v) for k, v in self.get_params().items()}
+        settings = {k: v for k, v in settings.items() if v is not NotImplemented}
         facts = {
             "estimator": type(self).__name__,
             "settings": settings | {"dtype": str(np.dtype(self.dtype))},
@@ -215,18 +222,18 @@ class Learner(BaseEstimator):
             "samples": trainer.samples,
             "seconds": trainer.seconds,
             "random": trainer.rng.bit_generator.state,
-            "ids": None if self._ids is None else len(self._ids),
+            "ids": 0 if self._ids is None else 1 if self._symmetric else 2,
         }
         arrays = {"X": factors.X, "spectrum": factors.spectrum}
         if trainer.P is not None:
             arrays["P"] = trainer.P
-        for side, ids in enumerate(self._ids or ()):
+        for side, ids in enumerate((self._ids or ())[: facts["ids"]]):
             arrays[f"ids{side}"] = ids.names()
         store.write(path, arrays, facts)
 
     def _restore(self, arrays: dict[str, np.ndarray], facts: dict):
         factors = Factors(arrays["X"], **facts["factors"], spectrum=arrays["spectrum"])
-        names = [Ids(arrays[f"ids{side}"]) for side in range(facts["ids"] or 0)]
+        names = [Ids(arrays[f"ids{side}"]) for side in range(facts["ids"])]
         # Symmetric matrices have one set of names for both sides.
         self._ids = (names * 2)[:2] if names else None
         self._trainer = self._trained(factors, type(self._policy())(**facts["policy"]))
@@ -251,9 +258,15 @@ def columns_of(table, names: Iterable[str]) -> list:
     return [get(name) for name in names]
 
 
+def _count(value) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def _positive(value) -> bool:
     return isinstance(value, int | float | np.number) and bool(0 < value < np.inf)
 
 
-def _plain(value) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+def _plain(value):
+    """The value as JSON can hold it, or NotImplemented: callbacks and generators are not kept."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if value is None or isinstance(value, bool | int | float | str) else NotImplemented

@@ -111,6 +111,6 @@ LOSSES: dict[str, Loss] = {
              curvature=0.25, cuda=_CUDA_SIGMOID),
         # rows j, k, i: whether i is nearer to j than to k
         Loss("bpr", (0, 0, 1), (1, -1, 0), _cross_entropy, _sigmoid_difference, sigmoid,
-             (0.0, 1.0), curvature=0.25, cuda=_CUDA_SIGMOID),
+             (0.0, 1.0), curvature=0.25, damping=0.7, cuda=_CUDA_SIGMOID),
     )
 }  # fmt: skip

@@ -34,6 +34,17 @@ def mean_loss(engine: Engine, factors: Factors, index, targets, loss: Loss) -> f
     return _mean(loss.value, engine, factors, index, targets, loss)
 
 
+def zero_loss(targets, loss: Loss) -> float:
+    """The mean loss of X = 0, which tells what a small loss is.
+
+    >>> from scaledsgd.losses import LOSSES
+    >>> zero_loss(np.array([1.0, 3.0]), LOSSES["squared"])
+    2.5
+    """
+    blocks = (targets[at : at + _BLOCK] for at in range(0, len(targets), _BLOCK))
+    return sum(float(loss.value(0.0, block).sum()) for block in blocks) / len(targets)
+
+
 def rms_slope(engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
     """Root mean square of psi'(z, y), the residual that damping goes by."""
     squares = _mean(lambda z, y: loss.slope(z, y) ** 2, engine, factors, index, targets, loss)

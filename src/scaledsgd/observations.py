@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from .losses import LOSSES, Loss
 
+_LARGEST = 1e100
 _BLOCK = 1 << 16  # samples checked at a time: temporaries stay at a megabyte or two
 
 
@@ -39,7 +40,7 @@ class Observations:
         self.targets: np.ndarray = targets
         self.symmetric = symmetric
         self.shape: tuple[int, int] = shape
-        self._ours = False  # whether the arrays are copies that training may reorder
+        self.disposable = False  # whether training may reorder the arrays instead of copies
         self._check()
 
     @classmethod
@@ -108,13 +109,12 @@ class Observations:
     @classmethod
     def _copied(cls, columns: list, y, shape, loss, symmetric) -> Observations:
         """Observations with arrays of their own. The list of columns is used up on the way."""
-        index = np.empty((len(y), len(columns)), _index_type(shape))
+        largest = max(int(column.max()) for column in columns)
+        index = np.empty((len(y), len(columns)), _index_type((*shape, largest)))
         while columns:
             c = len(columns) - 1
             index[:, c] = columns.pop()
-        made = cls(index, np.array(y), shape, loss, symmetric)
-        made._ours = True
-        return made
+        return cls(index, np.array(y), shape, loss, symmetric)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -132,9 +132,10 @@ class Observations:
     def set_aside(self, positions: np.ndarray) -> tuple[Observations, Chunk]:
         """The samples without those at the positions, and those, in memory of their own."""
         rest = self
-        if not self._ours:
+        if not self.disposable:
             rest = copy(self)
-            rest.index, rest.targets, rest._ours = self.index.copy(), self.targets.copy(), True
+            rest.index, rest.targets = self.index.copy(), self.targets.copy()
+            rest.disposable = True
         index, targets, count = rest.index, rest.targets, len(positions)
         # Whoever is in front changes places with a chosen one from further back.
         front = np.setdiff1d(np.arange(count), positions)
@@ -147,12 +148,9 @@ class Observations:
         return rest, held
 
     def take(self, dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Arrays that the caller may reorder: ours once, copies from then on."""
-        ours, self._ours = self._ours, False
-        index = self.index if ours else self.index.copy()
-        if ours and self.targets.dtype == dtype:
-            return index, self.targets
-        return index, self.targets.astype(dtype)
+        """Arrays that the caller may reorder."""
+        copy = not self.disposable
+        return self.index.copy() if copy else self.index, self.targets.astype(dtype, copy=copy)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         for start in range(0, len(self), _BLOCK):
@@ -164,6 +162,12 @@ class Observations:
         limits = [self.shape[side] for side in self.loss.sides]
         for start, index, y in self.blocks():
             _refuse(~np.isfinite(y), start, y, "target {} is not a finite number")
+            _refuse(
+                np.abs(y, dtype=np.float64) > _LARGEST,
+                start,
+                y,
+                "target {} is too large to be squared safely",
+            )
             what = f"target {{}} of the {self.loss.name} loss is outside [{low:g}, {high:g}]"
             _refuse((y < low) | (y > high), start, y, what)
             for column, limit in zip(index.T, limits, strict=True):

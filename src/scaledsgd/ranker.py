@@ -33,9 +33,9 @@ class ItemRanker(Learner):
     _loss = LOSSES["bpr"]
 
     def __init__(
-        self, rank=16, *, mode="item-item", scaled=True, learning_rate="auto", damping="auto",
-        refresh="round", epochs=5, tol=1e-16, evaluations=1, n_jobs=1, device="cpu",
-        dtype="float32", random_state=None, callbacks=(), verbose=False,
+        self, rank=16, *, mode="item-item", scaled=True, learning_rate: float | str = "auto",
+        damping: float | str = "auto", refresh="round", epochs=5, tol=1e-16, evaluations=1,
+        n_jobs=1, device="cpu", dtype="float32", random_state=None, callbacks=(), verbose=False,
     ):  # fmt: skip
         super().__init__(
             rank, scaled=scaled, learning_rate=learning_rate, damping=damping, refresh=refresh,
@@ -91,6 +91,8 @@ class ItemRanker(Learner):
     def score(self, triplets, y=None) -> float:
         """Share of the triplets that are ordered as observed (the paper's AUC)."""
         z = self.predict(triplets)
+        if len(z) == 0:
+            raise ValueError("no triplets to score: the input is empty")
         return metrics.auc_of(z, np.ones(len(z)) if y is None else np.asarray(y))
 
     def similar(self, item, k: int = 10):

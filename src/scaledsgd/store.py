@@ -5,6 +5,7 @@ No pickle is ever read, and a file is either the old one or the new one, never h
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -34,6 +35,7 @@ def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], facts: dict) -
     packed = {name: _pack(array) for name, array in arrays.items()}
     texts = [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]
     header = {"format": FORMAT, "facts": json.dumps(facts), "texts": json.dumps(texts)}
+    header["sha256"] = _digest(packed, header)
     replace_file(path, save(packed, metadata=header))
 
 
@@ -48,6 +50,8 @@ def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
                 found = header.get("format", "another program's")
                 raise ModelFileError(f"{path}: the format is {found}, not {FORMAT}")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if header.pop("sha256") != _digest(arrays, header):
+                raise ModelFileError(f"{path}: damaged, its checksum does not match")
             for name in json.loads(header["texts"]):
                 arrays[name] = np.array(json.loads(arrays[name].tobytes()), dtype=object)
             return arrays, json.loads(header["facts"])
@@ -90,6 +94,14 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def _digest(arrays: dict[str, np.ndarray], header: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _pack(array: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from .engines import Chunk, Engine, Samples
 from .factors import Factors
 from .losses import Loss
-from .metrics import mean_loss, rms_slope
+from .metrics import mean_loss, rms_slope, zero_loss
 from .observations import Observations
 from .policy import Policy
 
@@ -125,6 +125,7 @@ class Trainer:
         self.factors.X = self.engine.put(self.factors.X)
         try:
             self._expect(seen)
+            nothing = zero_loss(seen.targets, self.loss)
             if self._kept is None:
                 self._keep()
             with _bar(verbose, epochs) as advance:
@@ -138,7 +139,7 @@ class Trainer:
                         answers = [callback(told) for callback in callbacks]
                         if any(answer is True for answer in answers):
                             return self._stop("callback")
-                        if told.loss <= tol:
+                        if told.loss <= tol * nothing:
                             return self._stop("tol")
                     verdict = self._review(epoch + 1, held, streaming=epochs == 1)
                     if verdict:

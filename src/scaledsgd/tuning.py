@@ -13,6 +13,7 @@ It was worked out on some hundred completion problems and rests on five observat
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,10 +36,27 @@ _WORSE = 1.5  # times the best error of both kinds: the run has left its course
 _BLOWN = 10.0  # times the error at the start: it will not come back by itself
 _AWAKE = 0.1  # the smallest theta in a stream: forgets within some ten observations of a row
 _LAST = 0.02  # theta below which an epoch changes nothing any more
-_SOLVED = 1e-7  # of the targets' size: held-out error this small is rounding away from zero
+_SOLVED = 1e-9  # of the targets' size: held-out error this small is rounding away from zero
 
-# Entries of X_0 X_0^T (or squared distances of its rows) against the variance of X_0, by rank.
-_NATURAL = {"squared": lambda rank: 1.0, "distance": lambda rank: 2.0 * rank}
+
+class _Start(NamedTuple):
+    """How a run on a loss begins, and how its step decays by itself."""
+
+    scale: float  # of X_0, in units of the square root of the targets' size, or of 1
+    natural: bool = False  # whether it is in units of the targets
+    column: float = 0.0  # the first column of X_0 is this, plus the noise of the others
+    rounds: float = np.inf  # of d samples until the step is half as long
+
+
+_STARTS = {
+    "squared": _Start(_SMALL, natural=True),
+    # Points on top of each other do not know where to go: they start at their distances' scale.
+    "distance": _Start(0.5, natural=True),
+    "logistic": _Start(1.0),
+    # Who is popular is most of a ranking, and a constant column learns that first. Comparisons
+    # contradict each other, so the step has to decay even within the first epoch.
+    "bpr": _Start(0.1, column=1.5, rounds=20.0),
+}
 
 
 @dataclass
@@ -55,6 +73,8 @@ class AutoPolicy(Policy):
     damping: float = 1.0
     theta: float = 1.0  # the step, in units of d / r: about the share of a residual that it undoes
     size: float = 0.0  # root mean square of the targets
+    total: int = 0  # samples seen
+    kind: str = "squared"  # the loss, whose way to begin was taken
     first: float = 0.0  # of the residuals before the first step
     gap: float = 1.0  # held-out error against training error
     squares: float = 0.0  # of the residuals since the last review
@@ -70,17 +90,20 @@ class AutoPolicy(Policy):
     cap = 1.7  # beyond 2 a residual grows; at 1 more epochs are needed
 
     @property
+    def starting_column(self) -> float:
+        return _STARTS[self.kind].column if self.scaled else 0.0
+
+    @property
     def regrets(self) -> bool:
         return bool(self.last > self.held / _GAINED)
 
     def starting_scale(self, targets, shape, rank: int, loss: Loss) -> tuple[float, float]:
-        self.columns = rank
+        self.columns, self.kind = int(rank), loss.name
         self.size = float(np.linalg.norm(targets) / np.sqrt(len(targets)))
-        natural = _NATURAL.get(loss.name)
-        if natural is None or not self.size or not self.scaled:
+        start = _STARTS[loss.name]
+        if not self.scaled:  # plain SGD never leaves a start as small as that
             return 1.0, 1.0
-        small = _SMALL if loss.name == "squared" else 1.0
-        spread = small * np.sqrt(self.size / natural(rank))
+        spread = start.scale * (np.sqrt(self.size) if start.natural and self.size else 1.0)
         # Both sides carry half of every singular value, spread over as many rows as they have.
         ratio = (shape[1] / shape[0]) ** 0.25
         return spread * ratio, spread / ratio
@@ -95,11 +118,11 @@ class AutoPolicy(Policy):
         for side in set(sides):
             columns = [c for c in range(observations.loss.arity) if sides[c] == side]
             seen = np.zeros(observations.shape[side], dtype=np.int64)
+            for _, index, _ in observations.blocks():
+                seen += np.bincount(index[:, columns].ravel(), minlength=len(seen))
+            known = seen >= np.median(seen)
             for c in columns:
-                seen += np.bincount(observations.index[:, c], minlength=len(seen))
-            middle = np.median(seen)
-            for c in columns:
-                judges &= seen[observations.index[:, c]] >= middle
+                judges &= known[observations.index[:, c]]
         candidates = np.flatnonzero(judges)
         if len(candidates) < wanted:
             return observations, None
@@ -108,10 +131,17 @@ class AutoPolicy(Policy):
     def rates(self, factors: Factors, loss: Loss) -> np.ndarray:
         # A row of L learns from rows of R, of which there are as many as the matrix has columns.
         others = [factors.shape[1 - side] for side in loss.sides]
+        decay = 1.0 / (1.0 + self.total / len(factors.X) / _STARTS[loss.name].rounds)
+        dimension = self._dimension(factors, loss) * loss.gain
+        return self.theta * decay * np.array(others) / dimension
+
+    def _dimension(self, factors: Factors, loss: Loss) -> float:
+        """How many directions a step moves along: those that are more than damping."""
+        columns = self.columns or factors.rank
+        if np.isfinite(_STARTS[loss.name].rounds):
+            return columns
         S = factors.spectrum
-        in_use = S / floored(S + self.eta(factors, loss))
-        dimension = max(float(in_use.sum()), (self.columns or factors.rank) / 2)
-        return self.theta * np.array(others) / (dimension * loss.gain)
+        return max(float((S / floored(S + self.eta(factors, loss))).sum()), columns / 2)
 
     def eta(self, factors: Factors, loss: Loss) -> float:
         return self.gap * super().eta(factors, loss)
@@ -138,6 +168,7 @@ class AutoPolicy(Policy):
     def saw(self, squares: float, samples: int) -> bool:
         self.squares += squares
         self.samples += samples
+        self.total += samples
         return super().saw(squares, samples) and squares <= samples * (_BLOWN * self.first) ** 2
 
     def review(self, factors, engine: Engine, loss: Loss, held: Chunk | None, streaming) -> str:

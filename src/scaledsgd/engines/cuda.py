@@ -15,11 +15,12 @@ from .cuda_kernels import cupy
 # Samples in flight do not see each other's steps. If k of them name the same row, they move it by
 # the sum of what each would: a direction's error shrinks by k alpha P_q S_q / d in one go, which
 # diverges past 2 and is slow long before. For the row that is named most, k is held so low that
-# this stays below a twentieth, where no loss of speed could be measured (docs/gpu.md).
-_CROWD = 0.05
+# this stays below a fiftieth, where no loss of speed could be measured (docs/gpu.md).
+_CROWD = 0.02
 
-# Threads kept busy on a multiprocessor: the second-level cache is the limit, and half of the most
-# there can be saturate it.
+# The second-level cache is the limit: more samples than these, or more threads on a multiprocessor,
+# run no faster.
+_ENOUGH = 16_384
 _THREADS = 1024
 _BLOCK = 256
 
@@ -70,18 +71,18 @@ class CudaEngine:
 
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples:
         """A shuffled training copy whose indices point into the stacked X: on the GPU if it fits
-        there twice (once while it is shuffled), else in host memory and sent in slabs."""
+        there twice (once while it is shuffled), else in host memory."""
         index, targets = observations.index, observations.targets
         each = index.shape[1] * index.itemsize + np.dtype(dtype).itemsize
         if 2 * each * len(targets) <= self._room():
             moved = cupy.asarray(index) + cupy.array(shift, index.dtype)
             data = cuda_data.Samples(moved, cupy.asarray(targets).astype(dtype, copy=False), rng)
         else:
-            slab = min(cuda_data.CHUNK, self._room() // (4 * each))
-            if slab == 0:
+            hands = min(cuda_data.CHUNK, self._room() // (4 * each)) // cuda_data.HAND_SAMPLES
+            if hands == 0:
                 raise MemoryError("the GPU has no memory left for samples: use device='cpu'")
             given = Chunk(index, targets.astype(dtype, copy=False))
-            data = cuda_data.Streamed(given, shift, rng, slab)
+            data = cuda_data.Streamed(given, shift, rng, hands * cuda_data.HAND_SAMPLES)
         self._busiest = max(self._busiest, cuda_data.busiest(data.index))
         return data
 
@@ -145,13 +146,16 @@ class CudaEngine:
         """How many samples may be in flight without a row moving too far."""
         if self.in_flight is not None:
             return self.in_flight
-        # Before the first refresh nothing is known of S: a step of d / r is as long as they get.
-        S = factors.spectrum
-        others = [factors.shape[1 - side] for side in loss.sides]
-        pull = float((P * S).max() * (rates / others).max()) if S.any() else 1.0 / factors.rank
-        pull *= loss.gain * loss.curvature
+        # How hard a mention pulls at its direction of the others' Gram: dz/dx_m is a sum over the
+        # sample's rows, each of them as large as S / d.
+        S, pull = factors.spectrum, 1.0 / factors.rank  # before a refresh: a step of d / r
+        if S.any():
+            others = np.array([factors.shape[1 - side] for side in loss.sides])
+            a, b = np.array(loss.a), np.array(loss.b)
+            spread = ((np.outer(a, b) + np.outer(b, a)) ** 2).sum(axis=1)
+            pull = loss.curvature * float((P * S).max() * (rates / others * spread).max())
         mentions = self._busiest or loss.arity / min(factors.shape)
-        return int(np.clip(_CROWD / max(pull * mentions, 1e-9), 1, 1e9))
+        return int(np.clip(_CROWD / max(pull * mentions, 1e-9), 1, _ENOUGH))
 
     def _laid_out(self, factors: Factors) -> Any:
         """X as `put` lays it out."""

@@ -1,4 +1,4 @@
-"""Samples on the GPU: dealt anew every epoch, and sent there in slabs if they do not fit.
+"""Samples for the GPU: dealt anew every epoch, from its own memory or from the host's.
 
 As on the CPU (shuffle.py), the training copy is shuffled once, uniformly, and an epoch draws blocks
 of consecutive samples in random order and interleaves them. Both orders are computed where they
@@ -16,40 +16,41 @@ from ..observations import Chunk
 from . import cuda_kernels
 from .cuda_kernels import cupy
 
-_BLOCK = 32  # consecutive samples that travel together
-_HAND = 8192  # blocks that are interleaved: more samples than are ever in flight
+HAND = 8192  # blocks of 32 samples that are interleaved
+HAND_SAMPLES = 32 * HAND
 # Samples in a chunk. Every chunk ends in a look at the result, 20 us against the 1 ms of running
 # it; a multiple of a hand.
-CHUNK = _BLOCK * _HAND * 64
+CHUNK = 64 * HAND_SAMPLES
 _COUNTED = 1 << 22  # samples in which the busiest row is looked for
+# Thread blocks that read over the bus: 32 keep 500 KB of reads under way, several times what the
+# bus holds in its latency, and leave the GPU to the kernels that run beside them.
+_READERS = 32
 
 
 def shuffled(given: Chunk, key: int, out: Chunk) -> Chunk:
     """All samples, in the order that the key names."""
     m = len(given.targets)
     into = Chunk(out.index[:m], out.targets[:m])
-    _kernel("shuffle", given)((-(-m // 256),), (256,), (*given, *into, np.int64(m), np.uint64(key)))
+    scalars = np.int64(m), np.uint64(key)
+    _kernel("shuffle", given)((-(-m // 256),), (256,), (*given, *into, *scalars))
     return into
 
 
-def dealt(given: Chunk, first: int, count: int, key: int, out: Chunk) -> Chunk:
+def dealt(given: Chunk, first: int, count: int, key: int, out: Chunk, readers: int = 0) -> Chunk:
     """Samples first .. first + count of the order that the key names, block by block."""
     m = len(given.targets)
-    if m <= _BLOCK * _HAND:  # not a single hand is full
+    if m <= HAND_SAMPLES:  # not a single hand is full
         return shuffled(given, key, out)
     into = Chunk(out.index[:count], out.targets[:count])
-    tiles = -(-(count // _BLOCK) // 32)
-    scalars = np.int64(m // _BLOCK), np.int64(first // _BLOCK), np.uint64(key)
-    _kernel("deal", given)((tiles,), (1024,), (*given, *into, *scalars))
-    rest = m % _BLOCK if first + count == m else 0
-    if rest:  # fewer than a block, and they come last
-        into.index[-rest:], into.targets[-rest:] = given.index[-rest:], given.targets[-rest:]
+    scalars = np.int64(m), np.int64(first), np.int64(count), np.uint64(key)
+    grid = readers or -(-count // 1024)
+    _kernel("deal", given)((grid,), (1024,), (*given, *into, *scalars))
     return into
 
 
-def _kernel(name: str, given: Chunk):
+def _kernel(name: str, given: Chunk) -> Any:
     index, targets = given
-    return cuda_kernels.deal(name, index.shape[1], _HAND, targets.dtype, index.dtype)
+    return cuda_kernels.deal(name, index.shape[1], HAND, targets.dtype, index.dtype)
 
 
 def empty(samples: int, like: Chunk) -> Chunk:
@@ -88,52 +89,49 @@ class Samples:
 
 
 class Streamed:
-    """A training copy in host memory, of which one slab is on the GPU and the next on its way.
+    """A training copy in host memory. The GPU reads it over the bus, dealing out a chunk on one
+    stream while it runs the last one on another."""
 
-    Slabs are drawn in random order and dealt out like the whole of a smaller set; since the copy
-    was shuffled once, which samples share a slab is of no consequence.
-    """
-
-    def __init__(self, given: Chunk, shift: list[int], rng: np.random.Generator, slab: int):
-        from cupyx import empty_pinned  # pyright: ignore[reportMissingImports]
-
-        # Page-locked, so that copies run beside the kernels.
-        self.index: np.ndarray = empty_pinned(given.index.shape, given.index.dtype)
-        self.targets: np.ndarray = empty_pinned(given.targets.shape, given.targets.dtype)
-        self._slab = min(slab, len(given.targets))
+    def __init__(self, given: Chunk, shift: list[int], rng: np.random.Generator, chunk: int):
+        self.index, self._index = _pinned(given.index.shape, given.index.dtype)
+        self.targets, self._targets = _pinned(given.targets.shape, given.targets.dtype)
         order = rng.permutation(len(given.targets))
         for start in range(0, len(order), CHUNK):
             part = slice(start, start + CHUNK)
             self.index[part] = given.index[order[part]]
             self.index[part] += np.array(shift, given.index.dtype)
             self.targets[part] = given.targets[order[part]]
+        self._chunk = chunk
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
-        """Every sample once, a slab at a time; a chunk is only valid until the next one."""
-        slab = empty(self._slab, Chunk(self.index, self.targets))
-        out = empty(self._slab, slab)
-        here, copies = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
-        starts = [int(s) * self._slab for s in rng.permutation(-(-len(self) // self._slab))]
-        try:
-            part = self._send(starts[0], slab, here)
-            for start in [*starts[1:], None]:
-                yet = dealt(part, 0, len(part.targets), _key(rng), out)
-                if start is not None:
-                    # What lies in the slab has been dealt out once the kernels so far are done;
-                    # from then on it is filled again, while the caller runs this chunk.
-                    copies.wait_event(here.record())
-                    part = self._send(start, slab, copies)
-                yield yet
-                here.wait_event(copies.record())
-        finally:
-            copies.synchronize()  # a caller that stops early frees the slab
+        """Every sample once, in chunks; a chunk is only valid until the next one."""
+        m, size, key, whole = len(self), self._chunk, _key(rng), Chunk(self._index, self._targets)
+        outs = [empty(min(size, m), whole) for _ in range(2)]
+        here, ahead = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
 
-    def _send(self, start: int, slab: Any, stream: Any) -> Any:
-        count = min(self._slab, len(self) - start)
-        part: Any = Chunk(slab.index[:count], slab.targets[:count])
-        part.index.set(self.index[start : start + count], stream)
-        part.targets.set(self.targets[start : start + count], stream)
-        return part
+        def fetch(first: int) -> Chunk:
+            ahead.wait_event(here.record())  # the kernels that run from this buffer are done
+            with ahead:
+                out = outs[first // size % 2]
+                return dealt(whole, first, min(size, m - first), key, out, _READERS)
+
+        try:
+            coming = fetch(0)
+            for first in range(size, m + size, size):
+                here.wait_event(ahead.record())
+                chunk, coming = coming, fetch(first) if first < m else coming
+                yield chunk
+        finally:
+            ahead.synchronize()  # a caller that stops early frees the buffers
+
+
+def _pinned(shape, dtype) -> tuple[np.ndarray, Any]:
+    """An array in host memory that stays in place, and the GPU's view of it."""
+    from cupyx import empty_pinned  # pyright: ignore[reportMissingImports]
+
+    here: np.ndarray = empty_pinned(shape, dtype)
+    memory = cupy.cuda.UnownedMemory(here.ctypes.data, here.nbytes, here, cupy.cuda.Device().id)
+    return here, cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))

@@ -1,0 +1,266 @@
+"""From who rated what to which item is nearer: cosine similarities, compared three by three.
+
+M_ij is the cosine between the ratings of items i and j (unrated is zero). Of the triplets in [d]^3
+those with M_ij != M_ik are sampled uniformly without replacement, and Y says whether M_ij > M_ik.
+
+Only a row of M exists at a time. Row i is the sum of the histories of those who rated i, and every
+(j, k) is taken with the same small chance by jumping from one to the next in geometric gaps: no
+draw can repeat, and given how many were taken, all sets of that size are equally likely.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import scipy.sparse as sp
+
+from . import progress_bar, seeded, streams, threaded, uniform, whole_folder
+
+_BLOCK = 64  # rows of M a thread takes at a time: enough blocks to keep all of them busy
+
+# Rows looked at to learn how many triplets are comparable, and pairs tried in each. The share
+# differs from row to row by about its own size, so 1024 rows tell it to a few percent.
+_PILOT_ROWS, _PILOT_PAIRS = 1024, 1024
+
+# Similarities closer than this are equal. Rounding leaves equal ones some 1e-16 apart; different
+# ones of half-star ratings are hardly ever this near.
+_TIE = 1e-12
+
+_VERSION = 1  # of the results: a change of any drawn number makes older caches strangers
+
+
+class Triplets(NamedTuple):
+    """Comparisons in the order of the BPR loss: a row (j, k, i) with target 1 says that item i is
+    nearer to j than to k, with 0 that it is nearer to k."""
+
+    train: np.ndarray
+    train_targets: np.ndarray
+    test: np.ndarray
+    test_targets: np.ndarray
+    columns: np.ndarray  # of the ratings: where each item came from
+
+    @property
+    def items(self) -> int:
+        return len(self.columns)
+
+
+class _Lists(NamedTuple):
+    """A sparse matrix as lists, for the kernels."""
+
+    start: np.ndarray
+    index: np.ndarray
+    value: np.ndarray
+
+
+class _Items(NamedTuple):
+    by_item: _Lists  # who rated an item, and how
+    by_user: _Lists  # what a user rated, and how
+    weight: np.ndarray  # 1 / |column|
+
+
+def triplets(
+    ratings, n_train: int, n_test: int, seed: int, *, cache=None, progress=False, n_jobs=None
+) -> Triplets:
+    """Disjoint train and test comparisons from users x items ratings, in random order.
+
+    Items without a rating are dropped. With `cache`, a folder, the result is kept there and opened
+    as memory maps, the next time at once.
+
+    >>> G = sp.csr_array([[5, 4, 0, 0], [0, 3, 0, 1.0]])
+    >>> seen = triplets(G, n_train=6, n_test=4, seed=0)
+    >>> seen.train.shape, seen.test.shape, seen.columns
+    ((6, 3), (4, 3), array([0, 1, 3]))
+    """
+    if min(n_train, n_test) < 0 or n_train + n_test == 0:
+        raise ValueError(f"{n_train} train and {n_test} test triplets: nothing to draw")
+    table, columns = cleaned(ratings)
+
+    def make() -> Triplets:
+        index, y = _sampled(prepared(table), n_train + n_test, seed, progress, n_jobs)
+        test = slice(n_train, n_train + n_test)
+        return Triplets(index[:n_train], y[:n_train], index[test], y[test], columns)
+
+    if cache is None:
+        return make()
+    return _stored(Path(cache), _key(table, columns, (n_train, n_test, seed)), make)
+
+
+def cleaned(ratings) -> tuple[sp.csr_array, np.ndarray]:
+    """The ratings of the items that have any, and which columns those were.
+
+    >>> cleaned(np.array([[0.0, 2.0], [0.0, 1.0]]))[1]
+    array([1])
+    """
+    table = sp.csr_array(ratings, dtype=np.float32, copy=True)
+    table.sum_duplicates()
+    table.eliminate_zeros()
+    if not np.isfinite(table.data).all():
+        raise ValueError("a rating is not a finite number")
+    d = np.shape(ratings)[1]
+    columns = np.flatnonzero(np.bincount(table.indices, minlength=d))
+    if not len(columns):
+        raise ValueError("no ratings: there is nothing to compare")
+    return (table if len(columns) == d else table[:, columns]), columns
+
+
+def prepared(table: sp.csr_array) -> _Items:
+    """Both directions of the ratings, and what makes columns unit vectors."""
+    by_user = _Lists(table.indptr, table.indices, table.data)
+    turned = table.tocsc()
+    squares = np.bincount(table.indices, table.data.astype(np.float64) ** 2)
+    by_item = _Lists(turned.indptr, turned.indices, turned.data)
+    return _Items(by_item, by_user, 1.0 / np.sqrt(squares))
+
+
+def similarities(items: _Items, i: int) -> np.ndarray:
+    """Row i of M.
+
+    >>> G = sp.csr_array([[3.0, 3.0], [0.0, 4.0]])
+    >>> similarities(prepared(G), 0)
+    array([1. , 0.6])
+    """
+    row = np.empty(len(items.weight))
+    _similar(items, i, row)
+    return row * items.weight[i]
+
+
+@numba.njit(nogil=True, cache=True)
+def _similar(items, i, row):
+    """Row i of M but for the length of column i, which no comparison in the row depends on."""
+    rated, histories = items.by_item, items.by_user
+    row[:] = 0.0  # float64: sums of half-star products are exact
+    for p in range(rated.start[i], rated.start[i + 1]):
+        user, stars = rated.index[p], np.float64(rated.value[p])
+        for s in range(histories.start[user], histories.start[user + 1]):
+            row[histories.index[s]] += stars * histories.value[s]
+    row *= items.weight
+
+
+@numba.njit(nogil=True, cache=True)
+def _compared(items, rows, states, chance):
+    """Of every triplet (i, j, k) with i among the rows, taken with that chance, the comparable."""
+    d = len(items.weight)
+    pairs = d * d
+    gap = 1.0 / np.log1p(-chance)  # -0 for a chance of 1: every pair
+    row = np.empty(d)
+    room = 64 + int(chance * pairs * len(rows) / 2)  # a first guess
+    index, y, n = np.empty((room, 3), np.int32), np.empty(room, np.uint8), 0
+    for at in range(len(rows)):
+        _similar(items, rows[at], row)
+        state, pair = states[at], -1
+        while True:
+            state, u = uniform(state)
+            skip = np.floor(np.log(u) * gap)
+            if skip >= pairs - 1 - pair:
+                break
+            pair += 1 + int(skip)
+            j = pair // d
+            k = pair - j * d
+            a, b = row[j], row[k]
+            if abs(a - b) <= _TIE * (abs(a) + abs(b)):
+                continue
+            if n == len(y):
+                index, y = np.concatenate((index, index)), np.concatenate((y, y))
+            index[n, 0], index[n, 1], index[n, 2], y[n] = j, k, rows[at], a > b
+            n += 1
+    return index[:n].copy(), y[:n].copy()
+
+
+@numba.njit(nogil=True, cache=True)
+def _shuffled_in(index, y, n, part, part_y, state):
+    """Add a part to the n samples so far, each at a random place whose holder goes to the end."""
+    for t in range(len(part_y)):
+        state, u = uniform(state)
+        # u is in (0, 1], so 1 - u is below 1.
+        s = int((1.0 - u) * (n + t + 1))
+        index[n + t, 0], index[n + t, 1], index[n + t, 2] = index[s, 0], index[s, 1], index[s, 2]
+        y[n + t] = y[s]
+        index[s, 0], index[s, 1], index[s, 2] = part[t, 0], part[t, 1], part[t, 2]
+        y[s] = part_y[t]
+    return state
+
+
+def _sampled(items: _Items, wanted: int, seed: int, progress: bool, n_jobs):
+    """At least that many comparisons, or an error that says how many there are."""
+    d = len(items.weight)
+    chance = _chance(items, wanted, seed, n_jobs)
+    attempt = 0
+    while True:
+        # Numbers of its own for every attempt: none is chosen for what came of an earlier one.
+        states = streams(seed, f"triplets {attempt}", d)
+        parts = _passed(items, np.arange(d), states, chance, progress, n_jobs)
+        found = sum(len(y) for _, y in parts)
+        if found >= wanted:
+            return _gathered(parts, found, seed, progress)
+        if chance == 1.0:
+            raise ValueError(f"{wanted:,} comparisons of {d:,} items wanted, {found:,} exist")
+        chance = min(1.0, chance * max(2.0, 1.2 * wanted / (found + 1)))
+        attempt += 1
+
+
+def _passed(items: _Items, rows, states, chance: float, progress: bool, n_jobs) -> list:
+    blocks = [slice(a, a + _BLOCK) for a in range(0, len(rows), _BLOCK)]
+
+    def work(block):
+        return _compared(items, rows[block], states[block], chance)
+
+    parts = []
+    with progress_bar("comparing items", len(blocks), progress) as advance:
+        for part in threaded(work, blocks, n_jobs):
+            parts.append(part)
+            advance(1)
+    return parts
+
+
+def _gathered(parts: list, found: int, seed: int, progress: bool):
+    """All parts in one random order."""
+    index, y, n = np.empty((found, 3), np.int32), np.empty(found, np.uint8), 0
+    (state,) = streams(seed, "order of triplets", 1)
+    parts.reverse()
+    with progress_bar("shuffling", found, progress) as advance:
+        while parts:  # a part is let go when it has been copied
+            part, part_y = parts.pop()
+            state = np.uint64(_shuffled_in(index, y, n, part, part_y, state))
+            n += len(part_y)
+            advance(len(part_y))
+    return index, y
+
+
+def _chance(items: _Items, wanted: int, seed: int, n_jobs) -> float:
+    """With which chance to take a triplet so that enough of them are comparable."""
+    d = len(items.weight)
+    count = min(d, _PILOT_ROWS)
+    rows = np.random.default_rng(seeded(seed, "pilot rows")).choice(d, count, replace=False)
+    tried = min(1.0, _PILOT_PAIRS / d**2)
+    parts = _passed(items, rows, streams(seed, "pilot pairs", count), tried, False, n_jobs)
+    found = np.array([len(y) for _, y in parts])  # by blocks of rows
+    # Four standard errors down for the rows not looked at; a guess that is still too high is made
+    # again, and half a hit where there was none keeps it finite.
+    low = max(found.sum() - 4 * found.std() * np.sqrt(len(found)), found.sum() / 2, 0.5)
+    comparable = low / (count * tried) * d
+    # Five standard deviations up for the luck of the draw.
+    return float(min(1.0, (wanted + 5 * np.sqrt(wanted)) / comparable))
+
+
+def _key(table: sp.csr_array, columns: np.ndarray, settings: tuple) -> str:
+    """A name for the result: all that it depends on, hashed."""
+    digest = hashlib.sha256(repr((_VERSION, table.shape, settings)).encode())
+    for array in (table.indptr.astype(np.int64), table.indices, table.data, columns):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:32]
+
+
+def _stored(folder: Path, key: str, make: Callable[[], Triplets]) -> Triplets:
+    """What `make` returns, from the folder of that key or put there."""
+    final = folder / key
+    if not final.is_dir():
+        made = make()
+        with whole_folder(final) as part:
+            for name, array in made._asdict().items():
+                np.save(part / f"{name}.npy", array)
+    return Triplets(*(np.load(final / f"{name}.npy", mmap_mode="r") for name in Triplets._fields))

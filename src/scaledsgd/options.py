@@ -1,0 +1,87 @@
+"""What the commands are told on the command line."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+class Kind(StrEnum):
+    matrix = "matrix"
+    distance = "distance"
+    ranking = "ranking"
+
+
+class Loss(StrEnum):
+    squared = "squared"
+    logistic = "logistic"
+
+
+class Mode(StrEnum):
+    item_item = "item-item"
+    user_item = "user-item"
+
+
+class Refresh(StrEnum):
+    round = "round"
+    sample = "sample"
+
+
+class Dtype(StrEnum):
+    float32 = "float32"
+    float64 = "float64"
+
+
+def _parsed(kind: type, what: str):
+    """A parser whose error names the value."""
+
+    def parse(text: str):
+        if text == "auto" and kind is float:
+            return text
+        try:
+            return kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not {what}") from None
+
+    return parse
+
+
+def whole(text: str) -> Any:
+    return typer.Option(help=text, parser=_parsed(int, "a whole number"), metavar="N")
+
+
+def number(text: str) -> Any:
+    return typer.Option(help=text, parser=_parsed(float, "auto or a number"), metavar="X")
+
+
+def choice(text: str) -> Any:
+    return typer.Option(help=text, metavar="WORD")
+
+
+def flag(name: str, text: str) -> Any:
+    return typer.Option(name, help=text, metavar="")
+
+
+def name(text: str) -> Any:
+    return typer.Option(help=text, metavar="NAME")
+
+
+Json = Annotated[bool, flag("--json", "Print JSON.")]
+Skip = Annotated[bool, flag("--skip-unknown", "Leave out ids that were not trained on.")]
+
+# Columns that are not named are taken in this order from the file.
+Row = Annotated[str | None, name("Column with the rows (else the first).")]
+Column = Annotated[str | None, name("Column with the columns (else the second).")]
+Value = Annotated[str | None, name("Column with the values (else the third).")]
+First = Annotated[str | None, name("Ranking: column with i, nearer to j than to k.")]
+Second = Annotated[str | None, name("Ranking: column with j.")]
+Third = Annotated[str | None, name("Ranking: column with k.")]
+Target = Annotated[str | None, name("Ranking: column with 1, or 0 where k is nearer.")]
+
+Model = Annotated[Path, typer.Argument(help="A model that fit wrote.", metavar="MODEL")]
+Data = Annotated[
+    Path, typer.Argument(help="A .csv, .tsv, .parquet, .npz or .mtx file.", metavar="FILE")
+]
