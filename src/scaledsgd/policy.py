@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .engines import Engine
-from .factors import Factors, floored
+from .factors import CALM, Factors, floored
 from .losses import Loss
 from .observations import Chunk, Observations
 
-# P may be wrong by a tenth before it matters, and must not be wrong by a half: a step is stable up
-# to twice its best length.
-_CALM, _RESTLESS = 0.1, 0.5
+# P must not be wrong by a half: a step is stable up to twice its best length.
+_RESTLESS = 0.5
 
 
 @dataclass
@@ -70,7 +69,7 @@ class Policy:
 
     def refreshed(self, moved: float) -> None:
         """Longer rounds while P hardly moves, short ones when it does."""
-        if moved < _CALM:
+        if moved < CALM:
             self.stretch = min(2 * self.stretch, self.longest)
         elif moved > _RESTLESS:
             self.stretch = 1

@@ -201,7 +201,7 @@ class Trainer:
 
     def _turn(self, epoch: int) -> None:
         """Begin a round in the basis of the present."""
-        moved = self._refresh(epoch)
+        moved = self._refresh(epoch, glance=True)
         if not self.policy.automatic:
             self._keep()
         if not self.per_sample:
@@ -210,12 +210,14 @@ class Trainer:
                 self.factors.X *= self.engine.put(shrink.astype(self.factors.X.dtype))
         self._begin_round(moved)
 
-    def _refresh(self, epoch: int) -> float:
+    def _refresh(self, epoch: int, *, glance: bool = False) -> float:
         """To the basis in which P is diagonal. Returns how far the last P was off."""
         turn = self.policy.scaled and not self.per_sample
         frozen = self.P if turn else None
         try:
-            moved = self.factors.refresh(self.engine, turn=turn, frozen=frozen)
+            moved = self.factors.refresh(
+                self.engine, turn=turn, frozen=frozen, glance=glance and turn
+            )
         except FloatingPointError:
             self._diverged(epoch)
             moved = self.factors.refresh(self.engine, turn=turn)

@@ -70,7 +70,7 @@ def convergence() -> Result:
         "A 30 x 30 matrix of rank 3 is learned from its entries, one at a time, with the same step "
         f"({_ALPHA}) and the same start for both methods. Where the singular values are equal, "
         "both are fast. Where they lie between 10 and 0.001, SGD slows down and ScaledSGD keeps "
-        "its pace. A run ends when the mean loss falls to 1e-16.",
+        "its pace. A run ends when the mean loss falls to 1e-16 of that of a zero matrix.",
         ["mean loss after", *(f"{at} epochs" for at in _AT)],
         rows,
         _draw_convergence(curves),
