@@ -19,7 +19,8 @@ from scaledsgd.losses import LOSSES
 from scaledsgd.metrics import auc, recovery_error
 from scaledsgd.observations import Chunk
 from scaledsgd.policy import Policy
-from scaledsgd.train import DivergenceError, Trainer
+from scaledsgd.progress import DivergenceError
+from scaledsgd.train import Trainer
 from scaledsgd.tuning import AutoPolicy
 
 cupy = cuda_kernels.cupy
@@ -33,7 +34,8 @@ def given(index, targets):
     def take(dtype):
         return index.copy(), targets.astype(dtype)
 
-    return SimpleNamespace(index=index, targets=targets, take=take)
+    rows = int(index.max()) + 1
+    return SimpleNamespace(index=index, targets=targets, take=take, shape=(rows, rows))
 
 
 def random_samples(loss, d: int, samples: int, seed: int = 0):
@@ -77,13 +79,17 @@ def start() -> None:
 
 def rates() -> None:
     cases = [("bpr", 3, 100), ("squared", 3, 100), ("squared", 10, 100), ("squared", 32, 100)]
-    cases += [("bpr", 32, 100), ("squared", 64, 60), ("bpr", 64, 60), ("squared", 128, 40)]
-    cases += [("bpr", 128, 40), ("squared", 256, 20)]
-    print("rates, G samples/s:  loss  rank  d  whole epochs  steps alone")
+    cases += [("bpr", 32, 60), ("squared", 64, 60), ("bpr", 64, 60), ("squared", 128, 64)]
+    cases += [("squared", 256, 40)]
+    print("rates, G samples/s: loss, rank, d, longest round / d, whole epochs, steps alone")
     for name, rank, millions in cases:
-        for d in (D, 1_000_000) if rank in (3, 10, 64) else (D,):
-            whole, steps = rate(LOSSES[name], d, rank, millions * 10**6, open_engine("cuda"))
-            print(f"  {name:8} {rank:4} {d:8} {whole / 1e9:6.2f} {steps / 1e9:6.2f}", flush=True)
+        for d, longest in ((D, 32), (D, 256), (1_000_000, 32)):
+            policy = Policy(learning_rate=1e-6 * d)
+            policy.longest = longest
+            samples = millions * 10**6
+            whole, steps = rate(LOSSES[name], d, rank, samples, open_engine("cuda"), policy=policy)
+            cells = f"{name:8} {rank:4} {d:8} {longest:4} {whole / 1e9:6.2f} {steps / 1e9:6.2f}"
+            print("  " + cells, flush=True)
     policy = Policy(learning_rate=1e-6 * D, damping=1.0)
     policy.cap = 1.7
     whole, steps = rate(LOSSES["squared"], D, 10, 10**8, open_engine("cuda"), policy=policy)
@@ -155,16 +161,18 @@ def flight() -> None:
 
 
 def stream() -> None:
-    """Samples that do not fit: a chunk is read over the bus while the last one runs."""
+    """Samples that do not fit: sent in slabs while the last slab runs."""
     from scaledsgd.engines.cuda import CudaEngine
 
     seen, loss = random_samples(LOSSES["bpr"], D, 100_000_000), LOSSES["bpr"]
     host = given(seen.index.get(), seen.targets.get())
-    for what, engine in (("resident", CudaEngine()), ("2 GB", CudaEngine(memory=2 * 10**9))):
-        run = trainer(loss, D, 3, Policy(learning_rate=0.06), engine)
-        marks = timed(run, host, epochs=4)
-        whole = len(host.targets) / np.median(np.diff(marks))
-        print(f"stream: {what}: {whole / 1e9:.2f} G samples/s, loss {run.history['loss'][-1]:.6f}")
+    for d in (D, 1_000_000):
+        for what, memory in (("resident", None), ("2 GB", 2 * 10**9)):
+            run = trainer(loss, d, 3, Policy(learning_rate=1e-6 * d), CudaEngine(memory=memory))
+            marks = timed(run, host, epochs=4)
+            whole = len(host.targets) / np.median(np.diff(marks)) / 1e9
+            error = run.history["loss"][-1]
+            print(f"stream: d={d} {what}: {whole:.2f} G samples/s, loss {error:.6f}", flush=True)
 
 
 def comparisons(samples: int, arrays):
@@ -263,17 +271,17 @@ def complete() -> None:
 
 
 def small() -> None:
-    """Every loss, some ranks, both types: for compute-sanitizer."""
+    """Every loss, some ranks, both types, and a stream: for compute-sanitizer."""
     from scaledsgd.engines.cuda import CudaEngine
 
-    for name, loss in LOSSES.items():
-        for rank, dtype in ((1, "float32"), (3, "float32"), (10, "float64"), (70, "float32")):
-            for engine in (CudaEngine(), CudaEngine(memory=30_000_000)):
-                run = trainer(loss, 301, rank, Policy(1.0, 1.0), engine, 0.1, dtype)
-                seen = random_samples(loss, 301, 1_200_001)
-                host = given(seen.index.get(), seen.targets.get())
-                run.run(host, epochs=2)
-            print(f"small: {name} {rank} {dtype}: loss {run.history['loss'][-1]:.4f}")
+    cases = [(loss, rank, "float32", None) for loss in LOSSES.values() for rank in (1, 3, 70)]
+    cases += [(loss, 10, "float64", None) for loss in LOSSES.values()]
+    cases += [(LOSSES["bpr"], 3, "float32", 1_000_000)]
+    for loss, rank, dtype, memory in cases:
+        run = trainer(loss, 301, rank, Policy(1.0, 1.0), CudaEngine(memory=memory), 0.1, dtype)
+        seen = random_samples(loss, 301, 30_001 if memory is None else 70_001)
+        run.run(given(seen.index.get(), seen.targets.get()), epochs=2)
+        print(f"small: {loss.name} {rank} {dtype}: loss {run.history['loss'][-1]:.4f}")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from .completers import DistanceCompleter, MatrixCompleter
     from .learner import Learner
     from .observations import Observations
+    from .progress import DivergenceError
     from .ranker import ItemRanker
     from .store import ModelFileError
-    from .train import DivergenceError
 
 __version__ = "0.1.0"
 
@@ -25,7 +25,7 @@ _HOMES = {
     "DistanceCompleter": "completers",
     "ItemRanker": "ranker",
     "Observations": "observations",
-    "DivergenceError": "train",
+    "DivergenceError": "progress",
     "ModelFileError": "store",
 }
 

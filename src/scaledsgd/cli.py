@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import reproduce_cli
 from .options import (
     Column,
     Data,
@@ -190,6 +191,9 @@ def _summary(model: Learner, out: Path) -> dict:
         "repairs": history.repairs,
         "seconds": round(last["seconds"], 3),
     }
+
+
+reproduce_cli.register(app)
 
 
 def show(facts: dict, as_json: bool = False) -> None:

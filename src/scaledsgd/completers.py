@@ -71,7 +71,8 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
 
     Parameters
     ----------
-    rank : how many directions to learn.
+    rank : how many directions to learn at most; "auto" for as many as the data bears out. What was
+        found is `effective_rank_`.
     loss : "squared", or "logistic" for targets that are bits or probabilities.
     symmetric : learn M ~ X X^T (the paper's case) instead of M ~ L R^T.
     scaled : step with the preconditioner P; False is plain SGD.
@@ -140,7 +141,7 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         X = sp.csr_array(X) if sp.issparse(X) else X
         X = self._matrix(X, reset=False)
         R = self.column_factors_.astype(np.float64)
-        out = np.zeros((X.shape[0], self.rank))
+        out = np.zeros((X.shape[0], self.factors.rank))
         for n in range(len(out)):
             if sp.issparse(X):
                 part = slice(X.indptr[n], X.indptr[n + 1])
@@ -168,7 +169,7 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
 
     @property
     def _n_features_out(self) -> int:
-        return self.rank
+        return self.factors.rank
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -20,8 +20,13 @@ from .ids import Ids
 from .losses import Loss
 from .observations import Observations, whole
 from .policy import Policy
-from .train import Callback, History, Trainer
+from .progress import Callback, History
+from .train import Trainer
 from .tuning import AutoPolicy
+
+# With rank="auto": fewer than four samples for each number to be learned rarely determine it, and
+# more than 32 directions are asked for by name.
+_SAMPLES_A_NUMBER, _WIDEST = 4, 32
 
 
 class Learner(BaseEstimator):
@@ -34,7 +39,7 @@ class Learner(BaseEstimator):
 
     def __init__(
         self,
-        rank: int = 2,
+        rank: int | str = 2,
         *,
         scaled: bool = True,
         learning_rate: float | str = "auto",
@@ -77,6 +82,14 @@ class Learner(BaseEstimator):
         if not hasattr(self, "history_"):  # as any fitted attribute, absent before fit
             raise AttributeError("singular_values_")
         return self.factors.singular_values()
+
+    @property
+    def effective_rank_(self) -> int:
+        """How many directions were found to help on entries that were held out; the whole rank
+        where none were."""
+        if not hasattr(self, "history_"):
+            raise AttributeError("effective_rank_")
+        return self._trainer.policy.useful or self.factors.rank
 
     def _new_ids(self) -> list[Ids]:
         raise NotImplementedError
@@ -130,16 +143,17 @@ class Learner(BaseEstimator):
 
     def _start(self, observations: Observations) -> Trainer:
         self._check_settings(observations.shape)
+        rank = self._search_rank(observations)
         largest = max(float(observations.targets.max()), -float(observations.targets.min()))
         if np.dtype(self.dtype) == np.float32 and largest > 1e15:  # whose square still fits
             raise ValueError(f"a target of {largest:g} is too large for dtype='float32'")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         policy = self._policy()
         shape = observations.shape
-        scale = policy.starting_scale(observations.targets, shape, self.rank, self._loss)
+        scale = policy.starting_scale(observations.targets, shape, rank, self._loss)
         factors = Factors.start(
-            observations.shape,
-            self.rank,
+            shape,
+            rank,
             seed=seed,
             scale=scale,
             offset=policy.starting_column,
@@ -147,6 +161,13 @@ class Learner(BaseEstimator):
             symmetric=self._symmetric,
         )
         return self._trained(factors, policy)
+
+    def _search_rank(self, observations: Observations) -> int:
+        """The rank asked for, or as many directions as the samples could bear out."""
+        if self.rank != "auto":
+            return int(self.rank)
+        bearable = len(observations) // (_SAMPLES_A_NUMBER * sum(observations.shape))
+        return int(np.clip(bearable, 1, min(_WIDEST, *observations.shape)))
 
     def _policy(self) -> Policy:
         if self.learning_rate == "auto":
@@ -163,9 +184,12 @@ class Learner(BaseEstimator):
         return Trainer(factors, self._loss, policy, engine, rng, per_sample)
 
     def _check_settings(self, shape: tuple[int, int]) -> None:
-        if not _count(self.rank) or self.rank < 1:
-            raise ValueError(f"rank={self.rank!r} is not a positive whole number")
-        if self.rank > min(shape):
+        rank = self.rank
+        if rank == "auto" and self.learning_rate != "auto":
+            raise ValueError("rank='auto' needs learning_rate='auto', which prunes directions")
+        if rank != "auto" and not (_count(rank) and int(rank) >= 1):
+            raise ValueError(f"rank={rank!r} is not 'auto' or a positive whole number")
+        if rank != "auto" and int(rank) > min(shape):
             raise ValueError(
                 f"rank={self.rank} is more than a matrix with n_samples={shape[0]} rows and "
                 f"n_features={shape[1]} columns can have"

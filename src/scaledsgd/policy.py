@@ -33,6 +33,7 @@ class Policy:
     stretch: int = 1  # how many times d samples the next round takes
 
     columns: int = 0  # directions in use, where the policy chooses
+    useful: int = 0  # of those, directions that were seen to help
     samples: int = 0  # seen since its last review
 
     automatic = False  # whether the policy reviews epochs and may step back

@@ -197,8 +197,9 @@ class AutoPolicy(Policy):
         the held-out error with the first k. Returns the error of what is left."""
         error, used = float(rms[-1]), self.columns
         best = int(np.argmin(rms)) + 1
+        self.useful = int(np.argmax(rms * _HELPS <= rms.min())) + 1
         if rms[best - 1] >= _HELPS * error and self.epoch % _PRUNED_EVERY == 0:
-            best = int(np.argmax(rms * _HELPS <= rms.min())) + 1
+            best = self.useful
         elif rms[best - 1] >= _HELPS * error:
             best = used
         if best < used:
