@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from scaledsgd import MatrixCompleter
+from scaledsgd import MatrixCompleter, Observations
 from scaledsgd.factors import Factors
 from scaledsgd.losses import LOSSES
+from scaledsgd.metrics import recovery_error
 from scaledsgd.policy import Policy
 from scaledsgd.tuning import AutoPolicy
 
@@ -80,3 +81,16 @@ def test_damping_is_in_units_of_the_spectrum():
     factors = Factors(np.zeros((16, 1)))
     assert policy.eta(factors, LOSSES["squared"]) == pytest.approx(2 * 16 * 0.5)
     assert MatrixCompleter(learning_rate=0.3)._policy().damping == 0
+
+
+@pytest.mark.parametrize(("turning", "bound"), [(0.0, 1e-9), (0.02, 0.1)])
+def test_a_stream_is_followed_where_it_goes(turning, bound):
+    """Five samples a row, then the truth turns a little: the step never falls asleep."""
+    rng = np.random.default_rng(0)
+    A, B, C = rng.standard_normal((3, 300, 3))
+    model = MatrixCompleter(rank=3, random_state=0, evaluations=0)
+    for batch in range(150):
+        L = np.cos(turning * batch) * A + np.sin(turning * batch) * B
+        i, j = rng.integers(0, 300, (2, 1500))
+        model.partial_fit(Observations.pairs(i, j, (L[i] * C[j]).sum(axis=1), shape=(300, 300)))
+    assert recovery_error(model.row_factors_, model.column_factors_, L, C) < bound

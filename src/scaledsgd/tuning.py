@@ -32,9 +32,10 @@ _PRUNED_EVERY = 8  # epochs between prunings down to the smallest rank that is a
 _GAINED, _PROGRESS = 0.98, 0.9  # ratios of errors that count as some gain, and as good progress
 _PATIENCE, _WARM = 3, 10  # epochs without a gain before the step decays, and before that may be
 _SPREAD_OUT = 0.35  # median |error| / rms: 0.67 for Gaussian noise, near 0 for a few bad rows
+_SLOWER = 0.7  # what a step is multiplied with when it should be smaller
 _WORSE = 1.5  # times the best error of both kinds: the run has left its course
 _BLOWN = 10.0  # times the error at the start: it will not come back by itself
-_AWAKE = 0.1  # the smallest theta in a stream: forgets within some ten observations of a row
+_AWAKE = 0.05  # the smallest theta in a stream: forgets within some twenty observations of a row
 _LAST = 0.02  # theta below which an epoch changes nothing any more
 _SOLVED = 1e-9  # of the targets' size: held-out error this small is rounding away from zero
 
@@ -84,6 +85,7 @@ class AutoPolicy(Policy):
     stalled: int = 0
     patience: int = _PATIENCE
 
+    turn: float = _SLOWER  # what the step is multiplied with next, in a stream
     last: float = np.inf  # the held-out error of the last review
 
     automatic = True
@@ -232,7 +234,7 @@ class AutoPolicy(Policy):
         gained = min(train / self.train, error / self.held) if self.held else 1.0
         self.stalled = 0 if gained < _GAINED else self.stalled + 1
         if self.stalled >= self.patience and self.epoch > _WARM and noise:
-            self.theta, self.patience, self.stalled = 0.7 * self.theta, 1, 0
+            self.theta, self.patience, self.stalled = _SLOWER * self.theta, 1, 0
         best, self.last = error <= self.held, error
         self.train, self.held = min(self.train, train), min(self.held, error)
         if error < _SOLVED * self.first:
@@ -242,13 +244,16 @@ class AutoPolicy(Policy):
         return "best" if best else ""
 
     def _follow(self, train: float) -> str:
-        """In a stream the truth may move: the step falls while errors rest, never below what is
-        needed to follow, and rises when they do."""
+        """In a stream the truth may move, and there is a step that follows it best: try a smaller
+        one, turn around whenever errors rise."""
         if train >= _WORSE * self.train:
-            self.theta = 1.0
+            self.theta, self.turn = 1.0, _SLOWER
+        elif train < _PROGRESS * self.train:
+            self.theta = min(1.0, 1.2 * self.theta)
         else:
-            calm = train > _PROGRESS * self.train
-            self.theta = max(_AWAKE, 0.7 * self.theta) if calm else min(1.0, 1.2 * self.theta)
+            if train * _HELPS > self.train:
+                self.turn = 1.0 / self.turn
+            self.theta = float(np.clip(self.turn * self.theta, _AWAKE, 1.0))
         self.train = self.held = self.last = train
         return "best"
 
