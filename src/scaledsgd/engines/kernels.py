@@ -72,22 +72,21 @@ def rounds(loss: Loss, slope, rank: int, version: str, capped: bool = False):
         for t in range(index.shape[0]):
             # Of a pair the third row is the second again, with coefficients 0.
             i0, i1, i2 = index[t, 0], index[t, 1], index[t, third]
-            z, h0, h1, h2 = real(0), real(0), real(0), real(0)
+            z, h = real(0), real(0)
             for q in range(r):
                 x0, x1, x2 = X[i0, q], X[i1, q], X[i2, q]
                 u, v = _combine(a, x0, x1, x2), _combine(b, x0, x1, x2)
                 z += u * v
                 if capped:
-                    h0 += P[q] * (a[0] * v + b[0] * u) ** 2
-                    h1 += P[q] * (a[1] * v + b[1] * u) ** 2
+                    move = rates[0] * (a[0] * v + b[0] * u) ** 2
+                    move += rates[1] * (a[1] * v + b[1] * u) ** 2
                     if triplet:
-                        h2 += P[q] * (a[2] * v + b[2] * u) ** 2
+                        move += rates[2] * (a[2] * v + b[2] * u) ** 2
+                    h += P[q] * move
             g = real(slope(z, targets[t]))
             total += g * g
-            if capped:
-                h = rates[0] * h0 + rates[1] * h1 + rates[third] * h2
-                if h > cap:
-                    g *= cap / h
+            if capped and h > cap:
+                g *= cap / h
             g0, g1, g2 = g * rates[0], g * rates[1], g * rates[third]
             for q in range(r):
                 x0, x1, x2 = X[i0, q], X[i1, q], X[i2, q]
