@@ -1,6 +1,6 @@
 """A policy that needs no tuning: the start, the step, the damping and the rank find themselves.
 
-It was worked out on some hundred completion problems and rests on five observations:
+It rests on five observations:
 
 - From a small start directions are learned one after the other, the largest first, and none that
   the data does not show.
@@ -84,7 +84,6 @@ class AutoPolicy(Policy):
     held: float = np.inf
     stalled: int = 0
     patience: int = _PATIENCE
-
     turn: float = _SLOWER  # what the step is multiplied with next, in a stream
     last: float = np.inf  # the held-out error of the last review
 
@@ -134,6 +133,7 @@ class AutoPolicy(Policy):
         # A row of L learns from rows of R, of which there are as many as the matrix has columns.
         others = [factors.shape[1 - side] for side in loss.sides]
         decay = 1.0 / (1.0 + self.total / len(factors.X) / _STARTS[loss.name].rounds)
+        decay = max(decay, _AWAKE)
         dimension = self._dimension(factors, loss) * loss.gain
         return self.theta * decay * np.array(others) / dimension
 
