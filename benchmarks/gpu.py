@@ -84,10 +84,9 @@ def rates() -> None:
     print("rates, G samples/s: loss, rank, d, longest round / d, whole epochs, steps alone")
     for name, rank, millions in cases:
         for d, longest in ((D, 32), (D, 256), (1_000_000, 32)):
-            policy = Policy(learning_rate=1e-6 * d)
-            policy.longest = longest
-            samples = millions * 10**6
-            whole, steps = rate(LOSSES[name], d, rank, samples, open_engine("cuda"), policy=policy)
+            policy, engine = Policy(learning_rate=1e-6 * d), open_engine("cuda")
+            engine.longest = longest
+            whole, steps = rate(LOSSES[name], d, rank, millions * 10**6, engine, policy=policy)
             cells = f"{name:8} {rank:4} {d:8} {longest:4} {whole / 1e9:6.2f} {steps / 1e9:6.2f}"
             print("  " + cells, flush=True)
     policy = Policy(learning_rate=1e-6 * D, damping=1.0)

@@ -105,7 +105,7 @@ def test_concurrency_does_not_cost_convergence(rank, hub, theta):
     serial, parallel = (
         trained(engine, seen[:], rank, 6, theta)[-1] for engine in (cuda(in_flight=1), cuda())
     )
-    assert parallel < max(3 * serial, 1e-20)
+    assert np.log(parallel) < 0.85 * np.log(serial)  # as good as after as many epochs, or nearly
 
 
 @gpu
@@ -127,10 +127,19 @@ def test_the_automatic_policy_runs_on_the_gpu():
 
 
 @gpu
+@pytest.mark.parametrize("seed", range(3))
+def test_a_small_start_grows_as_it_does_one_by_one(seed):
+    """While X grows from almost nothing, its Gram says little about the steps to come."""
+    seen = entries(2000, 4, 160_000, seed)
+    assert trained(cuda(), seen, 4, 6, policy=AutoPolicy())[-1] < 1e-12
+
+
+@gpu
 @pytest.mark.parametrize("shape", [None, "two-sided"])
 def test_samples_that_do_not_fit_are_streamed(shape):
-    seen = entries(20_000, 3, 1_200_001, shape=shape)  # more than four hands, and one left over
-    small, large = cuda(memory=30_000_000), cuda()
+    seen = entries(20_000, 3, 1_200_001, shape=shape)
+    # Slabs of more than a hand, and some samples left over.
+    small, large = cuda(memory=20_000_000), cuda()
     shift = [0, 0 if shape is None else 20_000]
     data = small.samples(seen, shift, np.float32, np.random.default_rng(0))
     assert isinstance(data, Streamed)
@@ -142,7 +151,7 @@ def test_samples_that_do_not_fit_are_streamed(shape):
         assert np.array_equal(index[order], (seen.index + shift)[given])
         assert np.array_equal(np.sort(targets), np.sort(seen.targets.astype(np.float32)))
     streamed, resident = (trained(engine, seen[:], 3)[-1] for engine in (small, large))
-    assert streamed < max(3 * resident, 1e-20)
+    assert np.log(streamed) < 0.85 * np.log(resident)
 
 
 @gpu

@@ -44,11 +44,11 @@ def test_a_run_stops_at_tol_or_when_a_callback_says_so():
 def test_rounds_stretch_while_p_rests_and_shrink_when_it_moves():
     policy, factors = Policy(), Factors(np.eye(10, 2))
     for expected in (2, 4, 8, 16, 32, 32):
-        policy.refreshed(moved=0.01)
+        policy.refreshed(moved=0.01, longest=32)
         assert policy.round_length(factors) == expected * 10
-    policy.refreshed(moved=0.3)
+    policy.refreshed(moved=0.3, longest=32)
     assert policy.round_length(factors) == 160
-    policy.refreshed(moved=0.9)
+    policy.refreshed(moved=0.9, longest=32)
     assert policy.round_length(factors) == 10
 
 

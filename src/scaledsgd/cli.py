@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import reproduce_cli
+from . import bench_cli, reproduce_cli
 from .options import (
     Column,
     Data,
@@ -35,9 +34,9 @@ from .options import (
     number,
     whole,
 )
+from .screen import print_result, show
 
 if TYPE_CHECKING:
-    from .experiments.demo import Result
     from .learner import Learner
     from .tasks import Query
 
@@ -61,7 +60,7 @@ def demo(
     for result in run():
         results.append(result)
         if not as_json:
-            _print_result(result)
+            print_result(result)
     path = write(results, out)
     if as_json:
         show({result.title: result.facts for result in results} | {"page": str(path)}, True)
@@ -194,41 +193,7 @@ def _summary(model: Learner, out: Path) -> dict:
 
 
 reproduce_cli.register(app)
-
-
-def show(facts: dict, as_json: bool = False) -> None:
-    """Names and values on stdout."""
-    if as_json:
-        # JSON has no infinity, which a loss can be.
-        endless = [n for n, v in facts.items() if isinstance(v, float) and not math.isfinite(v)]
-        print(json.dumps(facts | dict.fromkeys(endless), indent=2))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        table.add_row(
-            name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value)
-        )
-    Console(highlight=False).print(table)
-
-
-def _print_result(result: Result) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(f"\n[bold]{result.title}[/bold]\n{result.words}\n")
-    table = Table(*result.header, box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "left" if result.in_words else "right"
-    for row in result.rows:
-        table.add_row(*row)
-    console.print(table)
+bench_cli.register(app)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 
 import numpy as np
 
@@ -18,11 +16,12 @@ _SECONDS = 0.25  # for each of the four
 
 
 def facts() -> dict[str, str]:
-    """Versions, threads, BLAS, GPU and the folder of compiled kernels.
+    """Versions, threads, BLAS, what device "auto" means and why, the folder of compiled kernels.
 
     >>> sorted(facts())[:4]
-    ['BLAS', 'GPU', 'Python', 'compiled kernels']
+    ['BLAS', 'Python', 'automatic device', 'compiled kernels']
     """
+    from .engines import describe
     from .engines.shuffle import _fisher_yates
 
     found = {"scaledsgd": version_of("scaledsgd"), "Python": platform.python_version()}
@@ -31,7 +30,7 @@ def facts() -> dict[str, str]:
     found["threads"] = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
                            else os.cpu_count())  # fmt: skip
     found["BLAS"] = ", ".join(_blas()) or "unknown"
-    found["GPU"] = gpu()
+    found["automatic device"] = describe("auto")
     found["compiled kernels"] = str(_fisher_yates.stats.cache_path)
     return found
 
@@ -49,23 +48,6 @@ def _blas() -> Iterator[str]:
     for pool in threadpool_info():
         if pool["user_api"] == "blas":
             yield f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads"
-
-
-def gpu() -> str:
-    """The GPU that would be used, or why none is."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "none: no NVIDIA driver (libcuda.so.1 is not there)"
-    if find_spec("cupy") is None:
-        return "none: there is an NVIDIA driver, but CuPy is not installed"
-    from .engines import open_engine
-
-    try:
-        open_engine("cuda")
-    except (ValueError, RuntimeError, ImportError) as why:
-        return f"none: {why}"
-    return "ready"
 
 
 def speeds() -> Iterator[tuple[str, int, float]]:

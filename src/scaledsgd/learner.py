@@ -160,7 +160,7 @@ class Learner(BaseEstimator):
             dtype=self.dtype,
             symmetric=self._symmetric,
         )
-        return self._trained(factors, policy)
+        return self._trained(factors, policy, self.epochs * len(observations))
 
     def _search_rank(self, observations: Observations) -> int:
         """The rank asked for, or as many directions as the samples could bear out."""
@@ -177,8 +177,8 @@ class Learner(BaseEstimator):
         damping = 0.0 if self.damping == "auto" else float(self.damping)
         return Policy(float(self.learning_rate), damping, self.scaled)
 
-    def _trained(self, factors: Factors, policy: Policy) -> Trainer:
-        engine = open_engine(self.device, self.n_jobs)
+    def _trained(self, factors: Factors, policy: Policy, samples: int = 0) -> Trainer:
+        engine = open_engine(self.device, self.n_jobs, samples)
         rng = np.random.default_rng([factors.seed, 2])  # 0 and 1 drew the two sides of X
         per_sample = self.scaled and self.refresh == "sample"
         return Trainer(factors, self._loss, policy, engine, rng, per_sample)

@@ -39,7 +39,6 @@ class Policy:
     automatic = False  # whether the policy reviews epochs and may step back
     regrets = False  # whether an earlier state was better
     cap = np.inf  # the share of its residual that a step may undo, to first order
-    longest = 32  # rounds of more than 32 d samples save less than a percent of refreshing
     starting_column = 0.0  # what is added to the first column of X_0
 
     def starting_scale(self, targets, shape, rank: int, loss: Loss) -> tuple[float, float]:
@@ -68,10 +67,10 @@ class Policy:
     def round_length(self, factors: Factors) -> int:
         return self.stretch * len(factors.X)
 
-    def refreshed(self, moved: float) -> None:
+    def refreshed(self, moved: float, longest: int) -> None:
         """Longer rounds while P hardly moves, short ones when it does."""
         if moved < CALM:
-            self.stretch = min(2 * self.stretch, self.longest)
+            self.stretch = min(2 * self.stretch, longest)
         elif moved > _RESTLESS:
             self.stretch = 1
         else:

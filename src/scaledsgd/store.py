@@ -78,12 +78,12 @@ def replace_file(path: str | os.PathLike, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-    _sync_folder(path.parent)
+    on_disk(path.parent)  # the new name, too, has to outlive a power cut
 
 
-def _sync_folder(folder: Path) -> None:
-    """The new name, too, has to outlive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+def on_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, have reached the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -22,10 +22,6 @@ from .progress import Callback, DivergenceError, History, Progress, progress_bar
 # first million are a fair draw: the estimate is good to a thousandth of the loss's spread.
 _EVALUATED = 1_000_000
 
-# Where P follows every sample, or is not used at all, a round only looks after the factors: it
-# takes as long as the longest of the others.
-_WATCH = 32
-
 # In a stream there are no epochs: the policy looks back after this many times d samples.
 _REVIEWED = 8
 
@@ -186,11 +182,12 @@ class Trainer:
         else:
             self.P = policy.preconditioner(factors, self.loss)
         if self.per_sample or not policy.scaled:
-            self.left = _WATCH * len(factors.X)
+            # P follows every sample, or is not used at all: a round only looks after the factors.
+            self.left = self.engine.longest * len(factors.X)
             return
         if old is not None:
             moved = max(moved, float(np.max(self.P[old > 0] / old[old > 0], initial=1.0)) - 1)
-        policy.refreshed(moved)
+        policy.refreshed(moved, self.engine.longest)
         self.left = policy.round_length(factors)
 
     def _step(self, chunk: Chunk, epoch: int) -> None:
@@ -217,8 +214,7 @@ class Trainer:
 
     def _finite(self, index: np.ndarray) -> bool:
         X = self.factors.X
-        touched = X[index] if index.size < len(X) else X
-        return bool(np.isfinite(touched).all())
+        return self.engine.finite(X[index] if index.size < len(X) else X)
 
     def _keep(self) -> None:
         """Remember this state as one to come back to."""

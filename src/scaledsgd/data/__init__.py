@@ -19,6 +19,8 @@ from uuid import uuid4
 import numpy as np
 from numba.extending import register_jitable
 
+from ..store import on_disk
+
 # SplitMix64 (Steele, Lea and Flood, 2014): one addition and two multiplications a number, and a
 # state of one word, so that every row of a matrix affords a stream of its own.
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -110,20 +112,12 @@ def whole_folder(final: Path):
     try:
         yield part
         for path in (*part.rglob("*"), part):
-            _synced(path)
+            on_disk(path)
         try:
             part.rename(final)
         except OSError:
             if not final.is_dir():  # else somebody was faster, and theirs is the same
                 raise
-        _synced(final.parent)
+        on_disk(final.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _synced(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -27,9 +27,11 @@ class Engine(Algebra, Protocol):
     """One machine. Between `put` and `get` the factors are where it computes."""
 
     repairs: int  # how often P had to be inverted anew from X
+    longest: int  # the samples of a round at most, in multiples of d
 
     def put(self, X: np.ndarray) -> Any: ...
     def get(self, X: Any) -> np.ndarray: ...
+    def finite(self, X: Any) -> bool: ...
     def rows(self, X: Any, index: np.ndarray) -> np.ndarray: ...
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples: ...
     def run(
@@ -44,9 +46,9 @@ class Engine(Algebra, Protocol):
     def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray: ...
 
 
-# A GPU has to be woken, and its kernels loaded: about a second, in which one core runs so many
-# samples (25 ns each).
-_PAYS = 40_000_000
+# A GPU has to be woken, and CuPy and the kernels loaded: about two seconds, in which one core runs
+# so many samples (25 ns each).
+_PAYS = 80_000_000
 
 
 def open_engine(device: str = "cpu", n_jobs: int = 1, samples: float = inf) -> Engine:

@@ -32,6 +32,8 @@ class CpuEngine(NumpyAlgebra):
     array([0.6, 1.8])
     """
 
+    longest = 32  # longer rounds save less than a percent of refreshing
+
     def __init__(self, n_jobs: int = 1):
         self.n_jobs = n_jobs
         self.repairs = 0
@@ -41,6 +43,9 @@ class CpuEngine(NumpyAlgebra):
 
     def get(self, X: np.ndarray) -> np.ndarray:
         return X
+
+    def finite(self, X: np.ndarray) -> bool:
+        return bool(np.isfinite(X).all())
 
     def rows(self, X: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Rows of X as an array here."""

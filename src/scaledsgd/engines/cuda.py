@@ -15,7 +15,7 @@ from .cuda_kernels import cupy
 # Samples in flight do not see each other's steps. If k of them name the same row, they move it by
 # the sum of what each would: a direction's error shrinks by k alpha P_q S_q / d in one go, which
 # diverges past 2 and is slow long before. For the row that is named most, k is held so low that
-# this stays below a fiftieth, where no loss of speed could be measured (docs/gpu.md).
+# this stays below a fiftieth, which costs a few percent of an epoch at most (docs/gpu.md).
 _CROWD = 0.02
 
 # The second-level cache is the limit: more samples than these, or more threads on a multiprocessor,
@@ -34,6 +34,8 @@ class CudaEngine:
     memory : bytes of GPU memory to use; by default what is free.
     """
 
+    longest = 256  # a round of 32 d is over before the host has prepared the next
+
     def __init__(self, in_flight: int | None = None, memory: int | None = None):
         why = cuda_kernels.unavailable()
         if why:
@@ -51,7 +53,7 @@ class CudaEngine:
         if r > cuda_kernels.RANKS:
             raise ValueError(f"rank={r}: device='cuda' takes ranks up to {cuda_kernels.RANKS}")
         width = cuda_kernels.stride(r, X.dtype)
-        # X itself, two copies to fall back on, and the product of a change of basis.
+        # X itself, copies to fall back on, and the product of a change of basis.
         needed = 4 * d * width * X.itemsize
         if needed > self._room():
             raise MemoryError(
@@ -64,6 +66,9 @@ class CudaEngine:
 
     def get(self, X: Any) -> np.ndarray:
         return cupy.ascontiguousarray(X).get()
+
+    def finite(self, X: Any) -> bool:
+        return bool(np.isfinite(self.gram(X.reshape(-1, X.shape[-1]))).all())
 
     def rows(self, X: Any, index: np.ndarray) -> np.ndarray:
         """The rows that an index names."""
@@ -78,12 +83,14 @@ class CudaEngine:
             moved = cupy.asarray(index) + cupy.array(shift, index.dtype)
             data = cuda_data.Samples(moved, cupy.asarray(targets).astype(dtype, copy=False), rng)
         else:
-            hands = min(cuda_data.CHUNK, self._room() // (4 * each)) // cuda_data.HAND_SAMPLES
-            if hands == 0:
+            slab = min(cuda_data.CHUNK, self._room() // (4 * each))
+            if slab == 0:
                 raise MemoryError("the GPU has no memory left for samples: use device='cpu'")
             given = Chunk(index, targets.astype(dtype, copy=False))
-            data = cuda_data.Streamed(given, shift, rng, hands * cuda_data.HAND_SAMPLES)
-        self._busiest = max(self._busiest, cuda_data.busiest(data.index))
+            data = cuda_data.Streamed(given, shift, rng, slab)
+        seen = Chunk(data.index, data.targets)
+        rows = max(shift) + max(observations.shape)
+        self._busiest = max(self._busiest, cuda_data.busiest(seen, rows))
         return data
 
     def run(
@@ -95,7 +102,7 @@ class CudaEngine:
         index = cupy.asarray(chunk.index, order="C")
         targets = cupy.asarray(chunk.targets, X.dtype)
         padding = np.zeros(cuda_kernels.stride(r, X.dtype) - r)
-        frozen = cupy.asarray(np.concatenate([P, padding, rates, [cap]]).astype(X.dtype))
+        frozen = _by_value(np.concatenate([P, padding, rates, [cap]]).astype(X.dtype))
         total = cupy.zeros(1)
         kernel = cuda_kernels.step("run", loss.name, r, X.dtype, index.dtype, cap < np.inf)
         shape = self._launch(min(n, self.flight(factors, P, rates, loss)), factors)
@@ -125,8 +132,8 @@ class CudaEngine:
     def gram(self, X: Any) -> np.ndarray:
         """X^T X, in float64 whatever X is."""
         d, r = X.shape
-        kernel, squares = cuda_kernels.gram(r, X.strides[0] // X.itemsize, X.dtype)
-        G = cupy.zeros((r, r))
+        kernel = cuda_kernels.refresh("gram", r, _width(X), X.dtype)
+        G, squares = cupy.zeros((r, r)), (-(-r // cuda_kernels.tile(r))) ** 2
         # Eight blocks fit a multiprocessor; fewer do where the rows are few (16 at a time or more).
         blocks = max(1, min(8 * self._processors, d // 16))
         kernel((blocks, squares), (256,), (X, np.int64(d), G))
@@ -134,11 +141,14 @@ class CudaEngine:
 
     def transform(self, X: Any, T: np.ndarray) -> None:
         """X <- X T, in place."""
-        # The rows with the zeros after them are one piece of memory, which cuBLAS takes as it is.
         d, r = X.shape
-        width = X.strides[0] // X.itemsize
-        whole = cupy.ndarray((d, width), X.dtype, X.data)
-        padded = np.zeros((width, width), X.dtype)
+        if r <= cuda_kernels.SMALL:
+            kernel = cuda_kernels.refresh("turn", r, _width(X), X.dtype)
+            kernel((-(-d // 256),), (256,), (X, _by_value(T.astype(X.dtype)), np.int64(d)))
+            return
+        # The rows with the zeros after them are one piece of memory, which cuBLAS takes as it is.
+        whole = cupy.ndarray((d, _width(X)), X.dtype, X.data)
+        padded = np.zeros((_width(X), _width(X)), X.dtype)
         padded[:r, :r] = T
         whole[...] = whole @ cupy.asarray(padded)
 
@@ -146,14 +156,14 @@ class CudaEngine:
         """How many samples may be in flight without a row moving too far."""
         if self.in_flight is not None:
             return self.in_flight
-        # How hard a mention pulls at its direction of the others' Gram: dz/dx_m is a sum over the
-        # sample's rows, each of them as large as S / d.
-        S, pull = factors.spectrum, 1.0 / factors.rank  # before a refresh: a step of d / r
-        if S.any():
-            others = np.array([factors.shape[1 - side] for side in loss.sides])
-            a, b = np.array(loss.a), np.array(loss.b)
-            spread = ((np.outer(a, b) + np.outer(b, a)) ** 2).sum(axis=1)
-            pull = loss.curvature * float((P * S).max() * (rates / others * spread).max())
+        # How hard a mention pulls at a direction: dz/dx_m is a sum over the sample's rows, each of
+        # them as large as S / d. P S is 1 where nothing is damped, and where something is, S may
+        # grow until it is no longer: the round is planned for that. Plain SGD has any P S.
+        others = np.array([factors.shape[1 - side] for side in loss.sides])
+        a, b = np.array(loss.a), np.array(loss.b)
+        spread = ((np.outer(a, b) + np.outer(b, a)) ** 2).sum(axis=1)
+        undamped = max(1.0, float((P * factors.spectrum).max())) if factors.spectrum.any() else 1.0
+        pull = loss.curvature * undamped * float((rates / others * spread).max())
         mentions = self._busiest or loss.arity / min(factors.shape)
         return int(np.clip(_CROWD / max(pull * mentions, 1e-9), 1, _ENOUGH))
 
@@ -178,6 +188,16 @@ class CudaEngine:
     def _room(self) -> int:
         free = cupy.cuda.Device().mem_info[0] + cupy.get_default_memory_pool().free_bytes()
         return int(_SHARE * (free if self.memory is None else min(free, self.memory)))
+
+
+def _by_value(array: np.ndarray) -> np.ndarray:
+    """For CuPy to pass with the launch: as one item of that many bytes."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.dtype((np.void, array.nbytes)))
+
+
+def _width(X: Any) -> int:
+    """Numbers from one row to the next."""
+    return X.strides[0] // X.itemsize
 
 
 def describe() -> str:

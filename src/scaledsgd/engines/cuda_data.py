@@ -1,4 +1,4 @@
-"""Samples for the GPU: dealt anew every epoch, from its own memory or from the host's.
+"""Samples on the GPU: dealt anew every epoch, and sent there in slabs if they do not fit.
 
 As on the CPU (shuffle.py), the training copy is shuffled once, uniformly, and an epoch draws blocks
 of consecutive samples in random order and interleaves them. Both orders are computed where they
@@ -16,15 +16,12 @@ from ..observations import Chunk
 from . import cuda_kernels
 from .cuda_kernels import cupy
 
-HAND = 8192  # blocks of 32 samples that are interleaved
-HAND_SAMPLES = 32 * HAND
+_HAND = 8192  # blocks of 32 samples that are interleaved
+_HAND_SAMPLES = 32 * _HAND
 # Samples in a chunk. Every chunk ends in a look at the result, 20 us against the 1 ms of running
 # it; a multiple of a hand.
-CHUNK = 64 * HAND_SAMPLES
+CHUNK = 64 * _HAND_SAMPLES
 _COUNTED = 1 << 22  # samples in which the busiest row is looked for
-# Thread blocks that read over the bus: 32 keep 500 KB of reads under way, several times what the
-# bus holds in its latency, and leave the GPU to the kernels that run beside them.
-_READERS = 32
 
 
 def shuffled(given: Chunk, key: int, out: Chunk) -> Chunk:
@@ -36,21 +33,20 @@ def shuffled(given: Chunk, key: int, out: Chunk) -> Chunk:
     return into
 
 
-def dealt(given: Chunk, first: int, count: int, key: int, out: Chunk, readers: int = 0) -> Chunk:
+def dealt(given: Chunk, first: int, count: int, key: int, out: Chunk) -> Chunk:
     """Samples first .. first + count of the order that the key names, block by block."""
     m = len(given.targets)
-    if m <= HAND_SAMPLES:  # not a single hand is full
+    if m <= _HAND_SAMPLES:  # not a single hand is full
         return shuffled(given, key, out)
     into = Chunk(out.index[:count], out.targets[:count])
     scalars = np.int64(m), np.int64(first), np.int64(count), np.uint64(key)
-    grid = readers or -(-count // 1024)
-    _kernel("deal", given)((grid,), (1024,), (*given, *into, *scalars))
+    _kernel("deal", given)((-(-count // 1024),), (1024,), (*given, *into, *scalars))
     return into
 
 
 def _kernel(name: str, given: Chunk) -> Any:
     index, targets = given
-    return cuda_kernels.deal(name, index.shape[1], HAND, targets.dtype, index.dtype)
+    return cuda_kernels.deal(name, index.shape[1], _HAND, targets.dtype, index.dtype)
 
 
 def empty(samples: int, like: Chunk) -> Chunk:
@@ -60,10 +56,13 @@ def empty(samples: int, like: Chunk) -> Chunk:
     )
 
 
-def busiest(index) -> float:
+def busiest(data: Chunk, rows: int) -> float:
     """How many times a sample names the row that is named most, on average."""
-    seen = cupy.asarray(index[:_COUNTED])
-    return int(cupy.bincount(seen.ravel()).max()) / len(seen)
+    seen = Chunk(*(cupy.asarray(part[:_COUNTED]) for part in data))
+    counts = cupy.zeros(rows, np.int32)
+    names = seen.index.size
+    _kernel("count", seen)((-(-names // 256),), (256,), (seen.index, np.int64(names), counts))
+    return int(counts.max()) / len(seen.targets)
 
 
 def _key(rng: np.random.Generator) -> int:
@@ -89,49 +88,52 @@ class Samples:
 
 
 class Streamed:
-    """A training copy in host memory. The GPU reads it over the bus, dealing out a chunk on one
-    stream while it runs the last one on another."""
+    """A training copy in host memory, of which one slab is on the GPU and the next on its way.
 
-    def __init__(self, given: Chunk, shift: list[int], rng: np.random.Generator, chunk: int):
-        self.index, self._index = _pinned(given.index.shape, given.index.dtype)
-        self.targets, self._targets = _pinned(given.targets.shape, given.targets.dtype)
+    Slabs are drawn in random order, and each is dealt out like the whole of a smaller set; since
+    the copy was shuffled once, which samples share a slab is of no consequence.
+    """
+
+    def __init__(self, given: Chunk, shift: list[int], rng: np.random.Generator, slab: int):
+        from cupyx import empty_pinned  # pyright: ignore[reportMissingImports]
+
+        # Page-locked, so that copies run beside the kernels.
+        self.index: np.ndarray = empty_pinned(given.index.shape, given.index.dtype)
+        self.targets: np.ndarray = empty_pinned(given.targets.shape, given.targets.dtype)
         order = rng.permutation(len(given.targets))
         for start in range(0, len(order), CHUNK):
             part = slice(start, start + CHUNK)
             self.index[part] = given.index[order[part]]
             self.index[part] += np.array(shift, given.index.dtype)
             self.targets[part] = given.targets[order[part]]
-        self._chunk = chunk
+        self._slab = min(slab, len(order))
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
-        """Every sample once, in chunks; a chunk is only valid until the next one."""
-        m, size, key, whole = len(self), self._chunk, _key(rng), Chunk(self._index, self._targets)
-        outs = [empty(min(size, m), whole) for _ in range(2)]
-        here, ahead = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
-
-        def fetch(first: int) -> Chunk:
-            ahead.wait_event(here.record())  # the kernels that run from this buffer are done
-            with ahead:
-                out = outs[first // size % 2]
-                return dealt(whole, first, min(size, m - first), key, out, _READERS)
-
+        """Every sample once, a slab at a time; a chunk is only valid until the next one."""
+        slab = empty(self._slab, Chunk(self.index, self.targets))
+        out = empty(self._slab, slab)
+        here, copies = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+        starts = [int(s) * self._slab for s in rng.permutation(-(-len(self) // self._slab))]
         try:
-            coming = fetch(0)
-            for first in range(size, m + size, size):
-                here.wait_event(ahead.record())
-                chunk, coming = coming, fetch(first) if first < m else coming
+            part = self._send(starts[0], slab, here)
+            for start in [*starts[1:], None]:
+                chunk = dealt(part, 0, len(part.targets), _key(rng), out)
+                if start is not None:
+                    # Once it has been dealt out the slab is filled again, while the caller runs
+                    # this chunk.
+                    copies.wait_event(here.record())
+                    part = self._send(start, slab, copies)
                 yield chunk
+                here.wait_event(copies.record())
         finally:
-            ahead.synchronize()  # a caller that stops early frees the buffers
+            copies.synchronize()  # a caller that stops early frees the slab
 
-
-def _pinned(shape, dtype) -> tuple[np.ndarray, Any]:
-    """An array in host memory that stays in place, and the GPU's view of it."""
-    from cupyx import empty_pinned  # pyright: ignore[reportMissingImports]
-
-    here: np.ndarray = empty_pinned(shape, dtype)
-    memory = cupy.cuda.UnownedMemory(here.ctypes.data, here.nbytes, here, cupy.cuda.Device().id)
-    return here, cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+    def _send(self, start: int, slab: Chunk, stream: Any) -> Chunk:
+        count = min(self._slab, len(self) - start)
+        part: Any = Chunk(slab.index[:count], slab.targets[:count])
+        part.index.set(self.index[start : start + count], stream)
+        part.targets.set(self.targets[start : start + count], stream)
+        return part

@@ -33,10 +33,15 @@ extern "C" __global__ void shuffle(const row_t* index, const real* targets, row_
     dealt_targets[t] = targets[from];
 }
 
+// How often each row is named.
+extern "C" __global__ void count(const row_t* index, long long n, int* counts) {
+    const long long t = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (t < n) atomicAdd(counts + index[t], 1);
+}
+
 // Samples first .. first + count of an order in which blocks are drawn at random and the blocks of a
 // hand interleaved, each begun at its own turn. Here 32 warps take up 32 blocks and put them down
-// again across, so that memory is read and written in whole lines, be it the GPU's own or, over the
-// bus, the host's. `first` is a multiple of a hand.
+// again across, so that memory is read and written in whole lines. `first` is a multiple of a hand.
 extern "C" __global__ void __launch_bounds__(1024)
 deal(const row_t* index, const real* targets, row_t* dealt_index, real* dealt_targets, long long m,
      long long first, long long count, unsigned long long key) {
@@ -45,28 +50,23 @@ deal(const row_t* index, const real* targets, row_t* dealt_index, real* dealt_ta
     __shared__ unsigned turns[32];
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const long long blocks = m / 32;
-    for (long long tile = blockIdx.x; tile * 1024 < count; tile += gridDim.x) {
-        const long long hand = tile / (HAND / 32) * HAND;
-        const unsigned held = unsigned(min((long long)HAND, blocks - first / 32 - hand));
-        const unsigned begin = tile % (HAND / 32) * 32;
-        if (begin + warp < held) {
-            const long long block = permuted(first / 32 + hand + begin + warp, blocks, key);
-            for (int e = lane; e < 32 * ARITY; e += 32)
-                rows[warp][e] = index[block * 32 * ARITY + e];
-            seen[warp][lane] = targets[block * 32 + lane];
-            if (lane == 0) turns[warp] = mixed(unsigned(block), unsigned(key));
-        }
-        __syncthreads();
-        const long long place = hand * 32 + warp * (long long)held + begin;
-        for (int e = lane; e < 32 * ARITY; e += 32) {
-            const unsigned of = e / ARITY, c = e % ARITY;
-            if (begin + of < held)
-                dealt_index[place * ARITY + e] = rows[of][(warp + turns[of]) % 32 * ARITY + c];
-        }
-        if (begin + lane < held)
-            dealt_targets[place + lane] = seen[lane][(warp + turns[lane]) % 32];
-        __syncthreads();
+    const long long hand = blockIdx.x / (HAND / 32) * HAND;
+    const unsigned held = unsigned(min((long long)HAND, blocks - first / 32 - hand));
+    const unsigned begin = blockIdx.x % (HAND / 32) * 32;
+    if (begin + warp < held) {
+        const long long block = permuted(first / 32 + hand + begin + warp, blocks, key);
+        for (int e = lane; e < 32 * ARITY; e += 32) rows[warp][e] = index[block * 32 * ARITY + e];
+        seen[warp][lane] = targets[block * 32 + lane];
+        if (lane == 0) turns[warp] = mixed(unsigned(block), unsigned(key));
     }
+    __syncthreads();
+    const long long place = hand * 32 + warp * (long long)held + begin;
+    for (int e = lane; e < 32 * ARITY; e += 32) {
+        const unsigned of = e / ARITY, c = e % ARITY;
+        if (begin + of < held)
+            dealt_index[place * ARITY + e] = rows[of][(warp + turns[of]) % 32 * ARITY + c];
+    }
+    if (begin + lane < held) dealt_targets[place + lane] = seen[lane][(warp + turns[lane]) % 32];
     // Fewer than a block are left over, and come last.
     const long long t = blocks * 32 + threadIdx.x;
     if (blockIdx.x == 0 && t < m && t >= first && t < first + count) {

@@ -19,6 +19,7 @@ from ..losses import LOSSES
 # CuPy is an extra: everything here can be imported without it, and `unavailable` says what lacks.
 cupy: Any = import_module("cupy") if find_spec("cupy") else None
 
+SMALL = 16  # up to this rank a change of basis travels with the launch, in 2 KB of its 4
 RANKS = 256  # a thread holds its part of three rows in registers, which ends about here
 
 _REAL = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
@@ -74,18 +75,20 @@ def _step(name: str, rank: int, dtype: np.dtype, row: np.dtype, capped: bool) ->
 
 
 @cache
-def gram(rank: int, width: int, dtype: np.dtype) -> tuple[Any, int]:
-    """The kernel for rows that many numbers apart, and how many squares of G it works on."""
-    # The narrowest tile that covers G; wider than 64 the sums no longer fit the registers.
-    tile = next(tile for tile in (16, 32, 64) if tile >= min(rank, 64))
-    constants = {"LD": width, "RANK": rank, "TILE": tile}
-    module = _compiled("cuda_gram.cu", constants, dtype, np.dtype(np.int32))
-    return module.get_function("gram"), (-(-rank // tile)) ** 2
+def refresh(name: str, rank: int, width: int, dtype: np.dtype) -> Any:
+    """`gram`, or `turn` where the rank is small, for rows that many numbers apart."""
+    constants = {"LD": width, "RANK": rank, "TILE": tile(rank), "SMALL": SMALL}
+    return _compiled("cuda_refresh.cu", constants, dtype, np.dtype(np.int32)).get_function(name)
+
+
+def tile(rank: int) -> int:
+    """The narrowest square that covers G; wider than 64 its sums no longer fit the registers."""
+    return next(tile for tile in (16, 32, 64) if tile >= min(rank, 64))
 
 
 @cache
 def deal(name: str, arity: int, hand: int, dtype: np.dtype, row: np.dtype) -> Any:
-    """`shuffle` or `deal`."""
+    """`shuffle`, `count` or `deal`."""
     constants = {"ARITY": arity, "HAND": hand}
     return _compiled("cuda_deal.cu", constants, dtype, row).get_function(name)
 

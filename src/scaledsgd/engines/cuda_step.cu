@@ -106,19 +106,24 @@ __device__ real reach(const real (&x)[ARITY][PIECES][VEC], const real (&P)[PIECE
     return group.sum(h);
 }
 
-// Steps with a frozen diagonal P. `frozen` holds P, alpha for each row that a sample names, and the
-// cap on what a step may undo (CAPPED). As many samples are in flight as the launch has groups.
+struct Frozen {  // for a round; comes with the launch, so that there is no copy to wait for
+    real P[LD];  // diagonal
+    real rates[ARITY];  // alpha for each row that a sample names
+    real cap;  // on what a step may undo, if CAPPED
+};
+
+// Steps with a frozen P. As many samples are in flight as the launch has groups.
 extern "C" __global__ void __launch_bounds__(256)
-run(real* X, const real* frozen, const row_t* index, const real* targets, long long n,
+run(real* X, const __grid_constant__ Frozen frozen, const row_t* index, const real* targets, long long n,
     double* total) {
     const Group group;
     real P[PIECES][VEC], rates[ARITY], x[ARITY][PIECES][VEC];
-    const real cap = frozen[LD + ARITY];
 #pragma unroll
     for (int k = 0; k < PIECES; ++k)
-        if (group.holds(k)) load(P[k], frozen + group.offset(k));
 #pragma unroll
-    for (int m = 0; m < ARITY; ++m) rates[m] = frozen[LD + m];
+        for (int e = 0; e < VEC; ++e) P[k][e] = group.holds(k) ? frozen.P[group.offset(k) + e] : 0;
+#pragma unroll
+    for (int m = 0; m < ARITY; ++m) rates[m] = frozen.rates[m];
     double squares = 0;
     row_t next[ARITY];
     real y = 0;
@@ -140,7 +145,7 @@ run(real* X, const real* frozen, const row_t* index, const real* targets, long l
         if (group.lane == 0) squares += double(g) * double(g);
         if (CAPPED) {
             const real h = reach(x, P, rates, group);
-            if (h > cap) g *= cap / h;
+            if (h > frozen.cap) g *= frozen.cap / h;
         }
 #pragma unroll
         for (int m = 0; m < ARITY; ++m) {

@@ -58,6 +58,7 @@ th { font-weight: 600; color: var(--faint); }
 figure { margin: 1.4rem 0; }
 figure img { width: 100%; background: #ffffff; border-radius: 8px; padding: .6rem;
   box-sizing: border-box; }
+summary { color: var(--faint); cursor: pointer; }
 figcaption { color: var(--faint); font-size: .92rem; }
 pre { overflow-x: auto; padding: .8rem 1rem; border: 1px solid var(--rule); border-radius: 8px;
   font-size: .88rem; line-height: 1.45; }
@@ -97,10 +98,19 @@ def _row(kind: str, cells: Sequence) -> str:
 
 def figure(picture: Figure, caption: str) -> str:
     """A picture, drawn into the page itself."""
-    data = b64encode(drawn(picture, "svg")).decode()
-    words = escape(caption)
+    return image(drawn(picture, "svg"), caption)
+
+
+def image(svg: bytes, caption: str) -> str:
+    """A picture that was drawn before."""
+    data, words = b64encode(svg).decode(), escape(caption)
     image = f'<img alt="{words}" src="data:image/svg+xml;base64,{data}">'
     return f"<figure>{image}<figcaption>{words}</figcaption></figure>"
+
+
+def folded(title: str, content: str) -> str:
+    """What opens at a click."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
 def drawn(picture: Figure, kind: str) -> bytes:

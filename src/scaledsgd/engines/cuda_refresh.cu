@@ -1,5 +1,5 @@
-// G = X^T X in float64 whatever X is. Defined ahead of this file: real, LD, RANK, and TILE, the
-// width of the square of G that a block adds up, 16 x 16 threads with (TILE / 16)^2 sums each.
+// What a refresh asks for. Defined ahead of this file: real, LD, RANK, and TILE, the width of the
+// square of G that a block adds up, 16 x 16 threads with (TILE / 16)^2 sums each.
 
 constexpr int SUMS = TILE / 16;
 constexpr int ROWS = 1024 / TILE;  // of X, staged at a time: 16 KB of shared memory
@@ -12,6 +12,7 @@ __device__ void stage(double (&part)[ROWS][TILE], const real* X, long long row, 
     }
 }
 
+// G = X^T X in float64 whatever X is.
 extern "C" __global__ void __launch_bounds__(256)
 gram(const real* X, long long d, double* G) {
     __shared__ double left[ROWS][TILE], right[ROWS][TILE];
@@ -40,3 +41,26 @@ gram(const real* X, long long d, double* G) {
             if (P != Q) atomicAdd(G + column * RANK + row, sums[a][b]);
         }
 }
+
+#if RANK <= SMALL  // larger ones are a job for cuBLAS
+struct Basis {
+    real T[RANK][RANK];
+};
+
+// X <- X T, a row a thread. T comes with the launch: no copy, and none to wait for.
+extern "C" __global__ void __launch_bounds__(256)
+turn(real* X, const __grid_constant__ Basis basis, long long d) {
+    const long long row = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (row >= d) return;
+    real x[RANK];
+#pragma unroll
+    for (int p = 0; p < RANK; ++p) x[p] = X[row * LD + p];
+#pragma unroll
+    for (int q = 0; q < RANK; ++q) {
+        real y = 0;
+#pragma unroll
+        for (int p = 0; p < RANK; ++p) y += x[p] * basis.T[p][q];
+        X[row * LD + q] = y;
+    }
+}
+#endif
