@@ -54,7 +54,7 @@ def outcome(figure: MatrixFigure, options: Options) -> Outcome:
     theirs = _theirs(options) and figure.cases[0].matrix
     return Outcome(
         figure.title, words, _settings(figure, panels, options), curves, claims,
-        pictures.matrix_figure(figure, panels, options),
+        pictures.matrix_figure(figure, panels),
         f"{_ERRORS[figure.loss]} after each pass over all of the observations."
         + (" Thin lines: the authors' own curves." if any(p.authors for p in panels) else ""),
         "the authors' matrices" if theirs else "drawn anew, as the paper says",

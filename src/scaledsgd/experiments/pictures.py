@@ -12,7 +12,7 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
 from . import report
 from .runs import Band
-from .settings import METHODS, MatrixFigure, Options
+from .settings import METHODS, MatrixFigure
 
 if TYPE_CHECKING:
     from .matrices import Panel
@@ -41,7 +41,7 @@ def _draw_theirs(axes, curves: Mapping[str, np.ndarray], per_unit: float = 1.0) 
 # --- Small matrices and points -------------------------------------------------------------------
 
 
-def matrix_figure(figure: MatrixFigure, panels: list[Panel], options: Options) -> Figure:
+def matrix_figure(figure: MatrixFigure, panels: list[Panel]) -> Figure:
     """Errors over epochs, a panel a case; above them the points, where there are points."""
     with report.look():
         rows = 2 if figure.loss == "distance" else 1
@@ -50,7 +50,7 @@ def matrix_figure(figure: MatrixFigure, panels: list[Panel], options: Options) -
         for at, (axes, panel) in enumerate(zip(lower, panels, strict=True)):
             if panel.points is not None:
                 _draw_points(picture.add_subplot(2, 2, 1 + at, projection="3d"), panel)
-            _draw_errors(axes, panel, options)
+            _draw_errors(axes, panel)
         lower[0].set_ylabel("mean squared error")
         _share_limits(lower)
         return picture
@@ -67,7 +67,7 @@ def _share_limits(panels: list) -> None:
         axes.set_ylim(low, high)
 
 
-def _draw_errors(axes, panel: Panel, options: Options) -> None:
+def _draw_errors(axes, panel: Panel) -> None:
     axes.set_yscale("log")
     for method, band in panel.bands.items():
         draw_band(axes, band, method, f"{method}, {panel.steps[method]}")

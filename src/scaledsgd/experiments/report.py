@@ -59,7 +59,7 @@ figure { margin: 1.4rem 0; }
 figure img { width: 100%; background: #ffffff; border-radius: 8px; padding: .6rem;
   box-sizing: border-box; }
 summary { color: var(--faint); cursor: pointer; }
-figcaption { color: var(--faint); font-size: .92rem; }
+figcaption, .note { color: var(--faint); font-size: .92rem; }
 pre { overflow-x: auto; padding: .8rem 1rem; border: 1px solid var(--rule); border-radius: 8px;
   font-size: .88rem; line-height: 1.45; }
 """
@@ -79,6 +79,11 @@ def look():
 def text(words: str) -> str:
     """A paragraph."""
     return f"<p>{escape(words)}</p>"
+
+
+def note(words: str) -> str:
+    """A paragraph in small print."""
+    return f"<p class=note>{escape(words)}</p>"
 
 
 def code(words: str) -> str:

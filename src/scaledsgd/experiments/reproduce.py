@@ -63,7 +63,8 @@ def _facts(stem: str, outcome: Outcome, options: Options, seconds: float) -> dic
     if options.seeds > 1:
         seeds += f" to {options.seed + options.seeds - 1} (median and range)"
     settings = outcome.settings | {
-        "data": outcome.data, "scale": options.scale, "seed": seeds, "P": options.refresh,
+        "data": outcome.data, "scale": options.scale, "seed": seeds,
+        "P renewed every": options.refresh,
         "device": options.device, "threads": options.jobs, "machine": machine(),
         "date": time.strftime("%Y-%m-%d"), "seconds": round(seconds, 1), **_memory(),
     }  # fmt: skip
@@ -118,12 +119,16 @@ def page(folder: Path) -> str:
 
 def _entry(facts: dict, folder: Path) -> str:
     name, _, tuned = facts["figure"].partition("-")
-    label = name.replace("fig", "Fig. ") if name.startswith("fig") else name.capitalize()
+    label = name.replace("fig", "Fig. ") + ". " if name in FIGURES else ""
     rows = [[row["paper"], row["measured"], _VERDICTS[row["holds"]]] for row in facts["claims"]]
-    told = [[key, value] for key, value in facts["settings"].items()]
+    settings = facts["settings"]
+    told = [[key, value] for key, value in settings.items()]
     return report.section(
-        f"{label}. {facts['title']}" + (", both methods tuned" if tuned else ""),
+        f"{label}{facts['title']}" + (", both methods tuned" if tuned else ""),
         report.text(facts["shows"]),
+        report.note(
+            "Data: {data}. Seed {seed}. {machine}, {date}: {seconds} s.".format(**settings)
+        ),
         report.image((folder / f"{facts['figure']}.svg").read_bytes(), facts["caption"]),
         report.table(["the paper says", "we measured", "holds"], rows, words=True),
         report.folded("Settings", report.table(["setting", "value"], told, words=True)),

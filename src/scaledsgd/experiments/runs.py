@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -190,5 +190,4 @@ class Outcome:
     claims: list[dict]
     picture: Figure
     caption: str
-    data: str = ""
-    measured: dict = field(default_factory=dict)
+    data: str  # where they are from

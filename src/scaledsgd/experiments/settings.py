@@ -52,7 +52,7 @@ class Case:
     spectrum: tuple[float, ...] = ()
     outliers: int = 0
     authors: str = ""  # the end of the names of the authors' curves
-    matrix: str = ""  # the name of the authors' matrix, by which `loss` is told
+    matrix: str = ""  # the name of the authors' matrix, or of their points
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,6 @@ class MatrixFigure:
     cases: tuple[Case, ...]
     noise: float | None = None  # signal to noise ratio in dB
     authors: str = ""  # the beginning of the names of the authors' curves
-    caption: str = ""
 
 
 @dataclass(frozen=True)
