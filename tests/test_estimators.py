@@ -238,7 +238,7 @@ def test_one_thread_is_reproducible():
 @pytest.mark.parametrize("kind", ["coo", "csr", "observations", "symmetric"])
 def test_fit_takes_little_more_memory_than_its_input(kind):
     rng = np.random.default_rng(0)
-    m, d = 1_500_000, 2000
+    m, d = 3_000_000, 3000
     i, j = rng.integers(0, d, (2, m), dtype=np.int32)
     y = (i * 1e-3 + 1) * (j * 1e-3 + 1)
     S = sp.coo_array((y, (i, j)), shape=(d, d))
@@ -246,7 +246,7 @@ def test_fit_takes_little_more_memory_than_its_input(kind):
         kind, lambda: S
     )()
     given = len(y) * 16 if kind != "csr" else data.nnz * 12
-    model = MatrixCompleter(rank=2, epochs=1, symmetric=kind == "symmetric", random_state=0)
+    model = MatrixCompleter(rank=2, epochs=2, symmetric=kind == "symmetric", random_state=0)
     MatrixCompleter(rank=2, epochs=1).fit(np.eye(3))  # compiled, imported
     tracemalloc.start()
     model.fit(data)

@@ -137,6 +137,8 @@ class Trainer:
         policy, X = self.policy, self.factors.X
         if not policy.automatic or (streaming and policy.samples < _REVIEWED * len(X)):
             return ""
+        if not policy.samples:  # the epoch ended in a roll-back: there is nothing to judge
+            return ""
         moved, columns = self._refresh(epoch), policy.columns
         verdict = policy.review(self.factors, self.engine, self.loss, held, streaming)
         if verdict == "bad":

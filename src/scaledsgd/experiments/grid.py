@@ -62,7 +62,7 @@ class Grid(NamedTuple):
         return uniform_problem(cell.shape, self.d, self.r, cell.kappa, cell.c, cell.seed)
 
 
-QUICK = Grid(d=300, kappas=(1.0, 1e6), oversampling=(5, 8), seeds=1)
+QUICK = Grid(d=300, kappas=(1.0, 1e6), oversampling=(5,), seeds=1)
 
 
 class Record(NamedTuple):
