@@ -46,7 +46,9 @@ def timing(quick: bool, n_jobs: int) -> Result:
             ratio = seconds[name] / seconds["auto"]
             rows.append([f"{shape}, {name}", passes, f"{seconds[name]:.2f}", f"{ratio:.1f}"])
             curves[shape, name] = runs[0].curve
-        facts[shape] = {"seconds": seconds, "ratio": seconds[rival] / seconds["auto"]}
+        # JSON has no infinity.
+        finite = {name: value if np.isfinite(value) else None for name, value in seconds.items()}
+        facts[shape] = {"seconds": finite, "ratio": seconds[rival] / seconds["auto"]}
     return Result(
         "Time to 1e-6",
         f"d = {d:,}, r = {r}, kappa = 1e6, c = 8, {n_jobs} thread(s) each, medians of {repeats} "
@@ -208,7 +210,7 @@ def distances(quick: bool, n_jobs: int) -> Result:
         name = "five points moved by 10" if far else "points in a square"
         rows.append([f"{name}, seed {seed}", str(reached or "-"), f"{curve[-1]:.1e}"])
         facts.append({"moved": far, "seed": seed, "epochs": reached, "error": curve[-1]})
-        curves[name, seed] = curve
+        curves[name, seed] = curve[:-1]
     return Result(
         "Distances",
         f"{n:,} points in the plane, {known:.0%} of the pairs known; the error is that of all "
