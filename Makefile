@@ -11,8 +11,8 @@ test: .venv/dev
 	$(BIN)/pytest
 
 check: .venv/dev
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 

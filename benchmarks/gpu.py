@@ -48,7 +48,7 @@ def trainer(loss, d: int, rank: int, policy: Policy, engine, start=1.0, dtype="f
     """From entries of that size, or such as the policy wants for these targets."""
     scale = (start, start)
     if not isinstance(start, float):
-        scale = policy.starting_scale(start[:1_000_000].get(), (d, d), rank, loss)
+        scale = policy.starting_scale(start[:1_000_000].get(), (d, d), rank, loss.name)
     factors = Factors.start((d, d), rank, seed=1, scale=scale, dtype=dtype, symmetric=True)
     return Trainer(factors, loss, policy, engine, np.random.default_rng(2))
 

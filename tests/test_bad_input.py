@@ -92,7 +92,10 @@ BAD_MATRICES = {
         "a.npz, row 2, column 0: target -2.0"),
     "nothing known": (
         columns_of(M=np.full((2, 2), np.nan)), (), "nothing is known of the (2, 2) matrix"),
-    "not a ranking": (entries([1.0], [0], [1]), ("--kind", "ranking"), "a.npz: holds a matrix"),
+    "nothing to rank": (entries([1.0], [0], [1]), ("--kind", "ranking"), "of 1 items wanted, 0"),
+    "nan to rank": (
+        entries([1.0, np.nan], [0, 2], [1, 2]), ("--kind", "ranking"),
+        "a.npz, row 2, column 2: value nan"),
     "names for a matrix": (entries([1.0], [0], [1]), ("--row", "user"), "--row user"),
     "negative id": (
         columns_of(i=[0, -1], j=[0, 1], y=[1.0, 2.0]), (), "a.npz, row 2, column 'i': id -1"),

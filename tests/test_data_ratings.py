@@ -17,6 +17,7 @@ from scipy import stats
 
 from scaledsgd import baselines
 from scaledsgd.data import movielens, ratings, synthetic, whole_folder
+from scaledsgd.observations import Observations
 
 SMALL = Path(__file__).parents[1] / "../shared/data/ml-latest-small"
 
@@ -200,15 +201,17 @@ def test_np_maximum_of_movielens_is_the_published_one():
     if not SMALL.is_dir():
         pytest.skip("no copy of MovieLens-Latest-Small beside the repository")
     drawn = ratings.triplets(movielens.load(SMALL).table, 0, 100_000, seed=0)
-    found = baselines.np_maximum(drawn.test, drawn.test_targets, drawn.items)
+    d = drawn.items
+    test = Observations(drawn.test, drawn.test_targets, (d, d), "bpr", True)
+    found = baselines.np_maximum(test)
     assert found == pytest.approx(0.79, abs=0.005)
 
 
 def test_np_maximum_finds_a_ranking_that_all_agree_on():
     rng = np.random.default_rng(0)
     j, k = rng.permuted(np.tile(np.arange(30), (4_000, 1)), axis=1)[:, :2].T
-    index = np.stack([j, k, rng.integers(0, 30, len(j))], axis=1).astype(np.int32)
-    assert baselines.np_maximum(index, (j < k).astype(np.uint8), 30) == 1.0
+    test = Observations.triplets(rng.integers(0, 30, len(j)), j, k, j < k)
+    assert baselines.np_maximum(test) == 1.0
 
 
 @given(st.integers(0, 999), st.integers(1, 5))

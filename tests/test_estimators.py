@@ -184,7 +184,8 @@ def test_comparisons_give_a_ranking(mode):
     if mode == "user-item":
         assert model.recommend(0, k=4)[0].shape == (4,)
     else:
-        with pytest.raises(ValueError, match="user-item"):
+        assert model.recommend([0], k=4)[0].shape == (4,)
+        with pytest.raises(ValueError, match="0 is not a list of items"):
             model.recommend(0)
 
 

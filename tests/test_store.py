@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import scaledsgd
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, ModelFileError, store
+from scaledsgd.ids import Ids
 
 ids = st.lists(st.text(max_size=5), min_size=3, max_size=12, unique=True)
 
@@ -117,3 +118,21 @@ def test_names_keep_their_rows(tmp_path):
     more = {"a": [1001], "b": [1002], "y": [1.0]}
     again.partial_fit(more, **names)
     assert again.factors.X.shape == (32, 1)
+
+
+numbers = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 40), max_size=60)
+words = st.lists(st.text(max_size=2), max_size=60)
+
+
+@given(batches=st.lists(numbers, max_size=6) | st.lists(words, max_size=6), keep=st.integers(0, 99))
+def test_ids_are_a_dictionary_in_order_of_appearance(batches, keep):
+    known, ids = {}, Ids()
+    for batch in batches:
+        rows = [known.setdefault(name, len(known)) for name in batch]
+        assert ids.add(batch).tolist() == rows
+    assert ids.names().tolist() == list(known)
+    assert ids.rows(list(known)).tolist() == list(known.values())
+    ids.keep(keep)
+    assert ids.names().tolist() == list(known)[:keep]
+    assert [name in ids for name in known] == [row < keep for row in known.values()]
+    assert ids.add(list(known)).tolist() == list(known.values())

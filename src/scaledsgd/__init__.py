@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .progress import DivergenceError
     from .ranker import ItemRanker
     from .store import ModelFileError
+    from .stream import learn_many
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ _HOMES = {
     "Observations": "observations",
     "DivergenceError": "progress",
     "ModelFileError": "store",
+    "learn_many": "stream",
 }
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "MatrixCompleter",
     "ModelFileError",
     "Observations",
+    "learn_many",
     "load",
 ]
 

@@ -3,41 +3,39 @@ rank, and the number of samples after which a curve gets somewhere."""
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from . import metrics
+from .engines import Engine, open_engine
+from .factors import Factors
+from .losses import LOSSES
+from .observations import Observations
 
-def np_maximum(index, targets, items: int, epochs: int = 100, alpha: float = 0.1) -> float:
-    """NP-Maximum: the AUC on these comparisons (rows j, k, i) of one ranking for all i, learned
-    from the very same comparisons. No non-personalized ranking does better but by luck.
+
+def np_maximum(
+    seen: Observations, engine: Engine | None = None, epochs: int = 100, alpha: float = 0.1
+) -> float:
+    """NP-Maximum: the AUC on these comparisons of one ranking for all i, learned from the very
+    same comparisons. No non-personalized ranking does better but by luck.
 
     The settings are those of the paper. It starts from no preference, and a tie counts as right
     where the target is 0, as in the paper's AUC.
 
-    >>> np_maximum(np.array([[0, 1, 2], [0, 1, 3], [1, 0, 4]]), np.array([1, 1, 1]), items=5)
+    >>> np_maximum(Observations.triplets([2, 3, 4], [0, 0, 1], [1, 1, 0]))
     0.6666666666666666
     """
-    x = np.zeros(items)
-    for _ in range(epochs):  # out here, so that an interrupt is heard between two of them
-        _rank(x, index, targets, alpha)
-    return _agreeing(x, index, targets) / len(targets)
-
-
-@numba.njit(nogil=True, cache=True)
-def _rank(x, index, targets, alpha):
-    for t in range(len(targets)):
-        j, k = index[t, 0], index[t, 1]
-        step = alpha * (1.0 / (1.0 + np.exp(x[k] - x[j])) - targets[t])
-        x[j] -= step
-        x[k] += step
-
-
-@numba.njit(nogil=True, cache=True)
-def _agreeing(x, index, targets):
-    right = 0
-    for t in range(len(targets)):
-        right += (x[index[t, 0]] > x[index[t, 1]]) == (targets[t] > 0.5)
-    return right
+    engine, loss, rng = engine or open_engine(), LOSSES["bpr"], np.random.default_rng(0)
+    d, items = seen.shape
+    # One ranking for all is a model of rank 1 in which every i has the vector 1, and keeps it.
+    factors = Factors(np.r_[np.ones(d), np.zeros(items)][:, None], d, spectrum=np.array([float(d)]))
+    shift = [d * side for side in loss.sides]
+    data = engine.samples(seen, shift, factors.X.dtype, rng)
+    P, rates = np.ones(1), np.array([alpha, alpha, 0.0])  # of the rows j, k and i
+    factors.X = engine.put(factors.X)
+    for _ in range(epochs):
+        for chunk in data.epoch(rng):
+            engine.run(factors, P, rates, loss, chunk)
+    return metrics.auc(engine, factors, data.index, data.targets, loss)
 
 
 def noise_floor(M: np.ndarray, rank: int) -> float:

@@ -11,23 +11,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import bench_cli, reproduce_cli
+from . import bench_cli, recommend_cli, reproduce_cli, stream_cli
 from .options import (
     Column,
     Data,
     Dtype,
     First,
+    Item,
     Json,
     Kind,
     Loss,
     Mode,
     Model,
+    Negatives,
     Refresh,
     Row,
     Second,
+    Similarity,
     Skip,
     Target,
     Third,
+    Time,
+    User,
     Value,
     choice,
     flag,
@@ -72,10 +77,13 @@ def demo(
 def fit(
     file: Data,
     out: Annotated[Path, typer.Option(help="Where the model goes.", metavar="MODEL")],
-    kind: Annotated[Kind, choice("matrix, distance or ranking.")] = Kind.matrix,
+    kind: Annotated[Kind | None, choice("matrix (the default), distance or ranking.")] = None,
+    user: User = None,
+    item: Item = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
+    time: Time = None,
     i: First = None,
     j: Second = None,
     k: Third = None,
@@ -83,6 +91,11 @@ def fit(
     symmetric: Annotated[bool, flag("--symmetric", "A symmetric matrix: M ~ X X^T.")] = False,
     loss: Annotated[Loss | None, choice("Matrix: squared or logistic.")] = None,
     mode: Annotated[Mode | None, choice("Ranking: item-item or user-item.")] = None,
+    similarity: Annotated[
+        Similarity | None, choice("Item-item: cosine, adjusted, jaccard or shrunk.")
+    ] = None,
+    comparisons: Annotated[int | None, whole("Item-item: comparisons to draw.")] = None,
+    negatives: Annotated[Negatives | None, choice("User-item: uniform or popularity.")] = None,
     rank: Annotated[int | None, whole("How many directions to learn.")] = None,
     epochs: Annotated[int | None, whole("Passes over the data.")] = None,
     learning_rate: Annotated[float | None, number("The paper's alpha, or auto.")] = None,
@@ -106,14 +119,19 @@ def fit(
         "rank": rank, "epochs": epochs, "learning_rate": learning_rate, "damping": damping,
         "refresh": refresh, "n_jobs": jobs, "device": device, "dtype": dtype, "random_state": seed,
         "loss": loss, "mode": mode, "symmetric": symmetric or None, "scaled": not plain,
+        "similarity": similarity, "comparisons": comparisons, "negatives": negatives,
     }  # fmt: skip
     settings = {
         name: getattr(value, "value", value)  # of a choice, the word
         for name, value in given.items()
         if value is not None
     }
+    kind = kind or (Kind.ranking if user or item else Kind.matrix)
     model = estimator(kind, settings | {"verbose": True})
-    names = {"row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target}
+    names = {
+        "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
+        "user": user, "item": item, "time": time,
+    }  # fmt: skip
     train(model, open_file(file), names)
     model.save(out)
     show(_summary(model, out), as_json)
@@ -177,6 +195,7 @@ def _asked(path: Path, file: Path, names: dict, skip_unknown: bool) -> Query:
 def _summary(model: Learner, out: Path) -> dict:
     history, last = model.history_, model.history_.records[-1]
     rows, columns = model.factors.shape
+    tested = getattr(model, "test_auc_", None)
     return {
         "model": str(out),
         "kind": type(model).__name__,
@@ -189,19 +208,21 @@ def _summary(model: Learner, out: Path) -> dict:
         "condition_number": last["condition_number"],
         "repairs": history.repairs,
         "seconds": round(last["seconds"], 3),
-    }
+    } | ({"test_auc": tested} if tested is not None else {})
 
 
+recommend_cli.register(app)
 reproduce_cli.register(app)
 bench_cli.register(app)
+stream_cli.register(app)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command. Returns 0, 1 if the run failed, or 2 if the input is no good."""
     try:
-        app(arguments, prog_name="scaledsgd", standalone_mode=False)
+        status = app(arguments, prog_name="scaledsgd", standalone_mode=False)
         sys.stdout.flush()
-        return 0
+        return status or 0  # that of a command which ended early, as it was asked to
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -10,8 +10,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .frames import columns_of
 from .ids import Ids
-from .learner import Learner, columns_of
+from .learner import Learner
 from .losses import LOSSES, Loss
 from .observations import Observations
 

@@ -18,6 +18,24 @@ _FLOOR = 1e-15
 CALM = 0.1
 _STRIDE, _ENOUGH = 8, 2048
 
+# A side that has to move grows to at least so many times its rows: all moves together then copy
+# less than three rows for each one added.
+_ROOM = 1.5
+
+LINE = 64  # bytes that a processor loads at a time
+
+
+def aligned(rows: int, rank: int, dtype) -> np.ndarray:
+    """Zeros whose first row begins a line of the cache: rows then take up as few as they can.
+
+    >>> aligned(3, 2, np.float32).ctypes.data % LINE
+    0
+    """
+    size = rows * rank * np.dtype(dtype).itemsize
+    raw = np.zeros(size + LINE, np.uint8)
+    start = -raw.ctypes.data % LINE
+    return raw[start : start + size].view(dtype).reshape(rows, rank)
+
 
 class Algebra(Protocol):
     """What a refresh asks of the machine that holds X."""
@@ -118,7 +136,7 @@ def gaussian_rows(seed: int, side: int, start: int, stop: int, rank: int) -> np.
 
 @dataclass
 class Factors:
-    """X (d x r) of X X^T, or the stacked [L; R] of L R^T when `rows` says where R begins.
+    """X (d x r) of X X^T, or the stacked [L; R] of L R^T when `rows` says how many are L's.
 
     >>> F = Factors.start((4, 3), rank=2, seed=0)
     >>> before = F.left @ F.right.T
@@ -133,6 +151,8 @@ class Factors:
     scale: tuple[float, float] = (1.0, 1.0)  # of the entries it started with, for rows it may grow
     offset: float = 0.0  # added to the first column of those
     spectrum: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    gap: int = 0  # rows of zeros between L and R, for L to grow into
+    room: np.ndarray | None = field(default=None, repr=False, compare=False)  # X, and what follows
 
     @classmethod
     def start(
@@ -146,8 +166,17 @@ class Factors:
 
     @property
     def shape(self) -> tuple[int, int]:
-        d = len(self.X)
-        return (d, d) if self.rows is None else (self.rows, d - self.rows)
+        return (self.d, self.d) if self.rows is None else (self.rows, self.d - self.rows)
+
+    @property
+    def d(self) -> int:
+        """Rows of X, those of L and R together."""
+        return len(self.X) - self.gap
+
+    @property
+    def begin(self) -> int:
+        """Where in X the right side begins."""
+        return 0 if self.rows is None else self.rows + self.gap
 
     @property
     def rank(self) -> int:
@@ -159,7 +188,7 @@ class Factors:
 
     @property
     def right(self) -> np.ndarray:
-        return self.X if self.rows is None else self.X[self.rows :]
+        return self.X[self.begin :]
 
     @property
     def sides(self) -> list[np.ndarray]:
@@ -176,18 +205,43 @@ class Factors:
         return bool((floored(self.spectrum) > self.spectrum).any())
 
     def grow(self, shape) -> Factors:
-        """The same factors with rows for a matrix of at least that shape."""
-        parts = []
-        for side, (part, wanted) in enumerate(zip(self.sides, shape, strict=False)):
-            if wanted > len(part):
-                fresh = gaussian_rows(self.seed, side, len(part), wanted, self.rank)
-                fresh *= self.scale[side]
-                fresh[:, 0] += self.offset
-                part = np.concatenate([part, fresh.astype(part.dtype)])
-            parts.append(part)
-        X = parts[0] if self.rows is None else np.concatenate(parts)
-        rows = None if self.rows is None else len(parts[0])
-        return replace(self, X=X, rows=rows)
+        """The same factors with rows for at least that shape: O(r) a row, over many calls."""
+        held = [len(side) for side in self.sides]
+        wanted = [max(had, new) for had, new in zip(held, shape, strict=False)]
+        grown = self._moved_to(wanted)
+        for side, (rows, had) in enumerate(zip(grown.sides, held, strict=True)):
+            rows[had:] = self.fresh(side, had, len(rows))
+        return grown
+
+    def fresh(self, side: int, start: int, stop: int) -> np.ndarray:
+        """Rows of one side as they are before anything is learned."""
+        rows = gaussian_rows(self.seed, side, start, stop, self.rank) * self.scale[side]
+        rows[:, 0] += self.offset
+        return rows.astype(self.X.dtype)
+
+    def _moved_to(self, wanted: list[int]) -> Factors:
+        """Factors with so many rows a side, the new ones still to be filled in."""
+        room = self.X
+        if self.room is not None and np.may_share_memory(self.X, self.room):
+            room = self.room
+        ends = [len(room)] if self.rows is None else [self.begin, len(room)]
+        space = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        if any(new > has for new, has in zip(wanted, space, strict=True)):
+            space = [
+                has if new <= has else max(new, int(_ROOM * len(side)))
+                for new, has, side in zip(wanted, space, self.sides, strict=True)
+            ]
+            room = aligned(sum(space), self.rank, self.X.dtype)
+            for start, side in zip((0, space[0]), self.sides, strict=False):
+                room[start : start + len(side)] = side
+        begin = sum(space[:-1])
+        rows = None if self.rows is None else wanted[0]
+        X = room[: begin + wanted[-1]]
+        return replace(self, X=X, rows=rows, gap=begin - (rows or 0), room=room)
+
+    def compact(self) -> np.ndarray:
+        """X without the gap."""
+        return np.concatenate(self.sides) if self.gap else self.X
 
     def refresh(
         self, algebra: Algebra | None = None, *, turn=True, frozen=None, glance=False

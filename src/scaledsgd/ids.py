@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from .numbering import Numbering
 
 
 class Ids:
@@ -18,54 +23,69 @@ class Ids:
     """
 
     def __init__(self, names=()):
-        first = dict.fromkeys(_checked(names, "id").tolist())
-        self._rows: dict[int | str, int] = {name: row for row, name in enumerate(first)}
+        self._words: dict[str, int] = {}
+        self._numbers: Numbering | None = None
+        self.add(names)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._words) + len(self._numbers or ())
 
     def __contains__(self, name) -> bool:
-        return name in self._rows
+        if self._numbers is None or not _small(name):
+            return name in self._words
+        return bool(self._numbers.rows(np.array([name]))[0] >= 0)
 
     def __eq__(self, other) -> bool:
-        return isinstance(other, Ids) and list(self._rows) == list(other._rows)
+        return isinstance(other, Ids) and self.names().tolist() == other.names().tolist()
+
+    @property
+    def kind(self) -> type | None:
+        """int or str, as all the names are; None before the first."""
+        return None if not len(self) else str if self._words else int
 
     def add(self, names, column: str = "id") -> np.ndarray:
         """Row numbers of the names, new ones for those not seen before."""
         names = _checked(names, column)
-        known = next(iter(self._rows), None)
-        if known is not None and len(names) and isinstance(known, str) == (names.dtype.kind == "i"):
+        kind = int if names.dtype.kind == "i" else str
+        if len(names) and self.kind not in (None, kind):
+            new, known = (some[:1].tolist()[0] for some in (names, self.names()))
             raise TypeError(
-                f"column {column!r}: {names[0]!r} is not of the type of {known!r}, seen before"
+                f"column {column!r}: {new!r} is not of the type of {known!r}, seen before"
             )
-        rows = self._rows
-        if names.dtype.kind == "i":
-            unique, back = np.unique(names, return_inverse=True)
-            numbers = [rows.setdefault(int(name), len(rows)) for name in unique]
-            return np.array(numbers, dtype=np.int64)[back]
-        return np.fromiter((rows.setdefault(n, len(rows)) for n in names), np.int64, len(names))
+        if kind is int and len(names):
+            from .numbering import Numbering  # compiled: not loaded for words
+
+            self._numbers = self._numbers or Numbering()
+            return self._numbers.add(names)
+        rows = self._words
+        for name in dict.fromkeys(names):
+            rows.setdefault(name, len(rows))
+        return np.fromiter(map(rows.__getitem__, names), np.int64, len(names))
 
     def keep(self, count: int) -> None:
         """Forget all but the first names."""
-        while len(self._rows) > count:
-            self._rows.popitem()
+        if self._numbers is not None:
+            self._numbers.keep(count)
+        while len(self._words) > count:
+            self._words.popitem()
 
     def rows(self, names, column: str = "id") -> np.ndarray:
         """Row numbers of names that must be known."""
         names = _checked(names, column)
-        if names.dtype.kind == "i":
-            names = names.tolist()
-        try:
-            return np.fromiter((self._rows[name] for name in names), np.int64, len(names))
-        except KeyError as unknown:
-            raise ValueError(f"{column} {unknown.args[0]!r} was never seen in training") from None
+        if self._numbers is not None and names.dtype.kind == "i":
+            rows = self._numbers.rows(names)
+        else:
+            rows = np.fromiter((self._words.get(n, -1) for n in names), np.int64, len(names))
+        if len(rows) and rows.min() < 0:
+            unknown = names[rows < 0][:1].tolist()[0]
+            raise ValueError(f"{column} {unknown!r} was never seen in training")
+        return rows
 
     def names(self, rows=slice(None)) -> np.ndarray:
         """Names of the rows."""
-        names = list(self._rows)
-        if names and isinstance(names[0], str):
-            return _objects(names)[rows]
-        return np.array(names, dtype=np.int64)[rows]
+        if self._words:
+            return _objects(list(self._words))[rows]
+        return np.empty(0, np.int64) if self._numbers is None else self._numbers.names[rows].copy()
 
 
 def _small(name) -> bool:
@@ -84,7 +104,9 @@ def _checked(names, column: str) -> np.ndarray:
     if isinstance(names, list | tuple) and any(isinstance(n, str) for n in names):
         names = _objects(names)  # or NumPy makes strings of numbers and drops trailing NULs
     names = np.asarray(names)
-    if names.dtype.kind in "iuf":  # floats are integers that have been through a column with gaps
+    if names.dtype.kind == "i":
+        return names.astype(np.int64, copy=False)
+    if names.dtype.kind in "uf":  # floats are integers that have been through a column with gaps
         wrong = (names != np.floor(names)) | (np.abs(names.astype(np.float64)) >= 2.0**63)
         if wrong.any():
             at = int(np.argmax(wrong))
@@ -93,6 +115,8 @@ def _checked(names, column: str) -> np.ndarray:
             )
         return names.astype(np.int64, copy=False)
     names = names.astype(object)
+    if set(map(type, names)) == {str}:
+        return names
     kinds = [str if isinstance(n, str) else int if _small(n) else None for n in names]
     for at, kind in enumerate(kinds):
         if kind is None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from os import PathLike
+from types import MappingProxyType
 
-import narwhals as nw
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
@@ -21,21 +21,25 @@ from .losses import Loss
 from .observations import Observations, whole
 from .policy import Policy
 from .progress import Callback, History
-from .train import Trainer
+from .train import Kept, Trainer
 from .tuning import AutoPolicy
 
 # With rank="auto": fewer than four samples for each number to be learned rarely determine it, and
 # more than 32 directions are asked for by name.
 _SAMPLES_A_NUMBER, _WIDEST = 4, 32
 
+_COUNTERS = ("samples", "seconds", "left", "began")  # of a trainer, which a file remembers
+
 
 class Learner(BaseEstimator):
     """An estimator with factors, ids for its rows and columns, and a trainer behind it."""
 
     history_: History
+    _streams: Mapping[str, dict] = MappingProxyType({})  # how far it has read, by source
     # The row of the table and the symmetry: settings of some estimators, facts about others.
     _loss: Loss
     _symmetric: bool
+    _sides = ("row", "column")  # what one of each is called
 
     def __init__(
         self,
@@ -94,8 +98,12 @@ class Learner(BaseEstimator):
     def _new_ids(self) -> list[Ids]:
         raise NotImplementedError
 
-    def _observe(self, data, names, *, reset: bool) -> Observations:
+    def _observe(self, data, names, *, reset: bool) -> Observations | None:
         raise NotImplementedError
+
+    def _memory(self) -> dict[str, np.ndarray]:
+        """What an estimator knows besides its factors, for the file."""
+        return {}
 
     def _learn(self, data, names: tuple, epochs: int, *, fresh: bool):
         """Train on data whose columns have these names, or on data without names."""
@@ -109,12 +117,15 @@ class Learner(BaseEstimator):
             if fresh:
                 self._ids = self._new_ids() if named else None
             observations = self._observe(data, names, reset=fresh)
+            if observations is None:  # names that are new, and nothing to learn about them
+                self._trainer.grow([len(ids) for ids in self._ids or ()])
+                return self
             if observations.loss is not self._loss or observations.symmetric != self._symmetric:
                 raise ValueError("these observations are of another loss or symmetry")
             given = data[0] if isinstance(data, tuple) else data
             observations.disposable = observations is not given
             if fresh:
-                self._trainer = self._start(observations)
+                self._trainer, self._streams = self._start(observations), {}
         self._trainer.grow(observations.shape)
         # Set before training, so that a run that diverges leaves its last finite state behind.
         self.history_ = self._trainer.history
@@ -150,7 +161,7 @@ class Learner(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         policy = self._policy()
         shape = observations.shape
-        scale = policy.starting_scale(observations.targets, shape, rank, self._loss)
+        scale = policy.starting_scale(observations.targets, shape, rank, observations.kind)
         factors = Factors.start(
             shape,
             rank,
@@ -209,7 +220,7 @@ class Learner(BaseEstimator):
 
     def _rows(self, names, side: int) -> np.ndarray:
         """Row numbers of names; numbers are checked against the matrix."""
-        what = ("row", "column")[side]
+        what = self._sides[side]
         if self._ids is not None:
             return self._ids[side].rows(names, what)
         rows = whole(names, what)
@@ -221,7 +232,7 @@ class Learner(BaseEstimator):
 
     def _scores(self, sides: list[np.ndarray]) -> np.ndarray:
         """z for row numbers given in the order of the loss's table."""
-        offsets = [side * (self.factors.rows or 0) for side in self._loss.sides]
+        offsets = [side * self.factors.begin for side in self._loss.sides]
         index = np.stack([rows + by for rows, by in zip(sides, offsets, strict=True)], axis=1)
         return self._trainer.engine.scores(self.factors, index, self._loss)
 
@@ -242,15 +253,16 @@ class Learner(BaseEstimator):
             },
             "policy": asdict(trainer.policy),
             "history": asdict(trainer.history),
-            "left": trainer.left,
-            "samples": trainer.samples,
-            "seconds": trainer.seconds,
+            **{name: getattr(trainer, name) for name in _COUNTERS},
             "random": trainer.rng.bit_generator.state,
             "ids": 0 if self._ids is None else 1 if self._symmetric else 2,
+            "streams": dict(self._streams),
         }
-        arrays = {"X": factors.X, "spectrum": factors.spectrum}
+        arrays = {"X": factors.compact(), "spectrum": factors.spectrum, **self._memory()}
         if trainer.P is not None:
             arrays["P"] = trainer.P
+        if trainer.kept is not None:
+            arrays |= trainer.kept.packed(trainer.engine)
         for side, ids in enumerate((self._ids or ())[: facts["ids"]]):
             arrays[f"ids{side}"] = ids.names()
         store.write(path, arrays, facts)
@@ -262,24 +274,13 @@ class Learner(BaseEstimator):
         self._ids = (names * 2)[:2] if names else None
         self._trainer = self._trained(factors, type(self._policy())(**facts["policy"]))
         self._trainer.history = self.history_ = History(**facts["history"])
-        self._trainer.samples, self._trainer.seconds = facts["samples"], facts["seconds"]
-        self._trainer.left, self._trainer.P = facts["left"], arrays.get("P")
+        for name in _COUNTERS:
+            setattr(self._trainer, name, facts.get(name, 0))
+        self._trainer.P, self._trainer.kept = arrays.get("P"), Kept.unpacked(arrays)
+        self._streams = facts.get("streams", {})
         self._trainer.rng.bit_generator.state = facts["random"]
         self.n_features_in_ = factors.shape[1]
         return self
-
-
-def columns_of(table, names: Iterable[str]) -> list:
-    """Columns of a data frame (pandas, polars, ...) or of a mapping of arrays, by name."""
-    if not isinstance(table, Mapping):
-        table = nw.from_native(table, eager_only=True)
-        held, get = table.columns, lambda name: table[name].to_numpy()
-    else:
-        held, get = list(table), table.__getitem__
-    for name in names:
-        if name not in held:
-            raise ValueError(f"unknown column {name!r}: the table has {', '.join(map(str, held))}")
-    return [get(name) for name in names]
 
 
 def _count(value) -> bool:

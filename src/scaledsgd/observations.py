@@ -41,6 +41,7 @@ class Observations:
         self.symmetric = symmetric
         self.shape: tuple[int, int] = shape
         self.disposable = False  # whether training may reorder the arrays instead of copies
+        self.negatives: Any = None  # who draws the second row of a sample anew, if anybody does
         self._check()
 
     @classmethod
@@ -120,14 +121,22 @@ class Observations:
         return len(self.targets)
 
     @property
+    def kind(self) -> str:
+        """What a policy has to know of them: the loss, or that what users chose is compared with
+        what chance drew."""
+        return self.loss.name if self.negatives is None else "choices"
+
+    @property
     def nbytes(self) -> int:
         return self.index.nbytes + self.targets.nbytes
 
     def __getitem__(self, part) -> Observations:
         """Some of the samples, by slice, mask or positions."""
-        return Observations(
+        some = Observations(
             self.index[part], self.targets[part], self.shape, self.loss.name, self.symmetric
         )
+        some.negatives = self.negatives
+        return some
 
     def set_aside(self, positions: np.ndarray) -> tuple[Observations, Chunk]:
         """The samples without those at the positions, and those, in memory of their own."""

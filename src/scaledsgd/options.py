@@ -25,6 +25,18 @@ class Mode(StrEnum):
     user_item = "user-item"
 
 
+class Similarity(StrEnum):
+    cosine = "cosine"
+    adjusted = "adjusted"
+    jaccard = "jaccard"
+    shrunk = "shrunk"
+
+
+class Negatives(StrEnum):
+    uniform = "uniform"
+    popularity = "popularity"
+
+
 class Refresh(StrEnum):
     round = "round"
     sample = "sample"
@@ -80,6 +92,9 @@ First = Annotated[str | None, name("Ranking: column with i, nearer to j than to 
 Second = Annotated[str | None, name("Ranking: column with j.")]
 Third = Annotated[str | None, name("Ranking: column with k.")]
 Target = Annotated[str | None, name("Ranking: column with 1, or 0 where k is nearer.")]
+User = Annotated[str | None, name("Ratings or events: column with the users.")]
+Item = Annotated[str | None, name("Ratings or events: column with the items.")]
+Time = Annotated[str | None, name("Ratings or events: column that orders them.")]
 
 Model = Annotated[Path, typer.Argument(help="A model that fit wrote.", metavar="MODEL")]
 Data = Annotated[

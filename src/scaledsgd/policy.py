@@ -35,13 +35,14 @@ class Policy:
     columns: int = 0  # directions in use, where the policy chooses
     useful: int = 0  # of those, directions that were seen to help
     samples: int = 0  # seen since its last review
+    until: int = 0  # samples after which the run will end, where that is known
 
     automatic = False  # whether the policy reviews epochs and may step back
     regrets = False  # whether an earlier state was better
     cap = np.inf  # the share of its residual that a step may undo, to first order
     starting_column = 0.0  # what is added to the first column of X_0
 
-    def starting_scale(self, targets, shape, rank: int, loss: Loss) -> tuple[float, float]:
+    def starting_scale(self, targets, shape, rank: int, kind: str) -> tuple[float, float]:
         """Standard deviation of the entries of X_0 on either side: the paper's."""
         return 1.0, 1.0
 
@@ -65,7 +66,7 @@ class Policy:
         return 1.0 / floored(factors.spectrum + self.eta(factors, loss))
 
     def round_length(self, factors: Factors) -> int:
-        return self.stretch * len(factors.X)
+        return self.stretch * factors.d
 
     def refreshed(self, moved: float, longest: int) -> None:
         """Longer rounds while P hardly moves, short ones when it does."""

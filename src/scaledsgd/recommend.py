@@ -1,35 +1,171 @@
-"""The best matches of a vector among many, by blocks of matrix products."""
+"""The best matches of vectors among many: exactly by blocks of matrix products, or by an index."""
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
 import numpy as np
 
 _BLOCK = 1 << 24  # scores held at a time: 64 MB in float32
+_GLANCE = 64  # scores looked at together: four to sixteen machine words, compared at once
+# The best k are kept in order by insertion, which costs k a newcomer. Beyond this it is sorted.
+_SORTED_FROM = 1024
+
+# Below, an exact search of one query takes some ten milliseconds and needs no index.
+INDEXED_FROM = 1_000_000
+# An index takes half a minute to make. It is worth that to somebody who asks much.
+_ASKED = 1000
+# An index has a cell for each square root of the items, found with so many of them a cell; to look
+# for the cell costs then what to look through it does.
+_LEARNED_FROM = 64
+# As many cells are searched as let so many rows of the table find this share of their best: above
+# the 0.95 that is promised, because other queries may be harder.
+_TRIED, _BEST, _RECALL = 256, 20, 0.97
+_WORTHWHILE = 0.25  # share of the cells: to look through more of them takes longer than all at once
+
+Lists = tuple[np.ndarray, np.ndarray]  # where each list begins and the last one ends; all of them
 
 
 def top_k(
-    queries: np.ndarray, table: np.ndarray, k: int, exclude: np.ndarray | None = None
+    queries: np.ndarray, table: np.ndarray, k: int, exclude: Lists | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the table with the largest products with each query, best first, and the products.
 
-    `exclude` names one row of the table a query that must not be its own answer.
+    `exclude` lists rows that must not be answers to a query. Equal products come in the order of
+    their rows. Where fewer than k rows are left, the rest is -1 with a product of -inf.
 
-    >>> top_k(np.array([[1.0, 0.0]]), np.array([[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]]), k=2)
+    >>> table = np.array([[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]])
+    >>> top_k(np.array([[1.0, 0.0]]), table, k=2)
     (array([[1, 2]]), array([[2., 1.]]))
+    >>> top_k(np.array([[1.0, 0.0]]), table, k=2, exclude=(np.array([0, 2]), np.array([1, 2])))
+    (array([[ 0, -1]]), array([[ 0.5, -inf]]))
     """
-    k = min(k, len(table) - (exclude is not None))
+    k = min(k, len(table))
     rows = np.empty((len(queries), k), dtype=np.int64)
     scores = np.empty((len(queries), k), dtype=table.dtype)
-    step = max(1, _BLOCK // len(table))
-    for start in range(0, len(queries), step):
-        part = slice(start, start + step)
-        products = queries[part] @ table.T
-        if exclude is not None:
-            products[np.arange(len(products)), exclude[part]] = -np.inf
-        best = np.argpartition(-products, k - 1, axis=1)[:, :k]
-        found = np.take_along_axis(products, best, axis=1)
-        # Equal scores come in the order of their rows, whatever the partition did.
-        order = np.lexsort((best, -found), axis=1)
-        rows[part] = np.take_along_axis(best, order, axis=1)
-        scores[part] = np.take_along_axis(found, order, axis=1)
+    if exclude is None:
+        exclude = np.zeros(len(queries) + 1, np.int64), np.zeros(0, np.int64)
+    start, excluded = exclude
+    select = _selected if k < _SORTED_FROM else _sorted
+    threads = os.cpu_count() or 1
+    step = min(len(queries), max(threads, _BLOCK // max(1, len(table))))
+    room = np.empty((step, len(table)), table.dtype)  # once: fresh pages cost more than products
+    with ThreadPoolExecutor(threads) as pool:
+        for begin in range(0, len(queries), max(1, step)):
+            block = queries[begin : begin + step].astype(table.dtype, copy=False)
+            products = np.matmul(block, table.T, out=room[: len(block)])
+
+            def work(part, begin=begin, products=products):
+                at = slice(begin + part[0], begin + part[-1] + 1)
+                lists = start[at.start : at.stop + 1], excluded
+                select(products[part[0] : part[-1] + 1], *lists, rows[at], scores[at])
+
+            parts = np.array_split(np.arange(len(products)), threads)
+            list(pool.map(work, [part for part in parts if len(part)]))
     return rows, scores
+
+
+@numba.njit(nogil=True, cache=True)
+def _selected(products, start, excluded, rows, scores):
+    """Fill rows and scores with the best of each row of products."""
+    k = rows.shape[1]
+    for q in range(len(products)):
+        found, best, row = rows[q], scores[q], products[q]
+        for p in range(start[q], start[q + 1]):
+            row[excluded[p]] = -np.inf
+        found[:], best[:] = -1, -np.inf
+        floor = best[k - 1]
+        for begin in range(0, len(row), _GLANCE):
+            part = row[begin : begin + _GLANCE]
+            above = 0
+            for c in range(len(part)):
+                above += part[c] > floor
+            if above == 0:
+                continue
+            for c in range(len(part)):
+                if part[c] > floor:
+                    p = k - 1
+                    while p > 0 and best[p - 1] < part[c]:
+                        best[p], found[p] = best[p - 1], found[p - 1]
+                        p -= 1
+                    best[p], found[p] = part[c], begin + c
+                    floor = best[k - 1]
+
+
+def _sorted(products, start, excluded, rows, scores):
+    """The same for many answers."""
+    for q, row in enumerate(products):
+        row[excluded[start[q] : start[q + 1]]] = -np.inf
+        order = np.argsort(-row, kind="stable")[: rows.shape[1]]
+        rows[q], scores[q] = np.where(np.isinf(row[order]), -1, order), row[order]
+
+
+class Search:
+    """Best matches among the rows of a table that does not change.
+
+    In a table of a million rows or more, and for many queries, by an index of faiss (the extra
+    `faiss`) that finds nearly all of them; otherwise, or without faiss, exactly.
+
+    >>> Search(np.eye(3)).top_k(np.array([[0.0, 2.0, 1.0]]), 2)
+    (array([[1, 2]]), array([[2., 1.]]))
+    """
+
+    def __init__(self, table: np.ndarray, *, indexed_from: int | None = None):
+        self.table = table
+        self.indexed_from = INDEXED_FROM if indexed_from is None else indexed_from
+        self._index: Any = None
+
+    def top_k(self, queries: np.ndarray, k: int, exclude: Lists | None = None):
+        """As the function `top_k`."""
+        if self._index is None and len(self.table) >= self.indexed_from and len(queries) >= _ASKED:
+            self._index = _index(self.table)
+        if not self._index:
+            return top_k(queries, self.table, k, exclude)
+        excluded = 0 if exclude is None else int(np.diff(exclude[0]).max(initial=0))
+        wanted = min(k + excluded, len(self.table))
+        scores, rows = self._index.search(np.ascontiguousarray(queries, np.float32), wanted)
+        if exclude is not None:
+            scores[_listed(rows, exclude)] = -np.inf
+            order = np.argsort(-scores, axis=1, kind="stable")
+            rows, scores = (np.take_along_axis(part, order, axis=1) for part in (rows, scores))
+        rows, scores = rows[:, :k], scores[:, :k].astype(self.table.dtype)
+        rows[scores == -np.inf] = -1
+        scores[rows < 0] = -np.inf  # faiss has another word for nothing
+        return rows, scores
+
+
+def _listed(rows: np.ndarray, lists: Lists) -> np.ndarray:
+    """Which of the rows found for a query are on its list."""
+    start, excluded = lists
+    query = np.repeat(np.arange(len(rows)), np.diff(start))
+    width = int(max(rows.max(initial=0), excluded.max(initial=0))) + 1
+    keys = np.arange(len(rows))[:, None] * width + rows
+    return np.isin(keys, query * width + excluded)
+
+
+def _index(table: np.ndarray):
+    """An index of inner products, or False: without faiss, or where vectors are spread so evenly
+    that none helps."""
+    try:
+        import faiss
+    except ImportError:
+        return False
+    table = np.ascontiguousarray(table, np.float32)
+    cells = max(1, int(np.sqrt(len(table))))
+    flat = faiss.IndexFlatIP(table.shape[1])
+    index = faiss.IndexIVFFlat(flat, table.shape[1], cells, faiss.METRIC_INNER_PRODUCT)
+    index.cp.max_points_per_centroid = _LEARNED_FROM
+    index.train(table)
+    index.add(table)
+    tried = table[:: -(-len(table) // _TRIED)]
+    exact, _ = top_k(tried, table, _BEST)
+    lists = np.arange(0, exact.size + 1, exact.shape[1]), exact.ravel()
+    while index.nprobe <= _WORTHWHILE * cells:
+        _, found = index.search(tried, exact.shape[1])
+        if _listed(found, lists).mean() >= _RECALL:
+            break
+        index.nprobe = min(2 * index.nprobe, cells)
+    return index if index.nprobe <= _WORTHWHILE * cells else False

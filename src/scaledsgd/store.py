@@ -9,6 +9,9 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 FORMAT = "scaledsgd/1"
+
+_PART = ".part"  # how the name of a file ends that is not all there yet
 
 
 class ModelFileError(ValueError):
@@ -65,20 +70,50 @@ def replace_file(path: str | os.PathLike, content: bytes) -> None:
     """Put content at path: all of it, or nothing at all."""
     path = Path(path)
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(_PART, f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's can only be read by their owner
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        on_disk(path.parent)  # the new name, too, has to outlive a power cut
     except OSError as why:
         raise OSError(f"{path}: cannot be written ({why.strerror})") from None
+
+
+@contextmanager
+def alone(path: str | os.PathLike) -> Iterator[None]:
+    """Be the only process that writes to a path, and clear away what killed ones have left.
+
+    >>> with tempfile.TemporaryDirectory() as folder, alone(f"{folder}/m"), alone(f"{folder}/m"):
+    ...     pass
+    Traceback (most recent call last):
+    BlockingIOError: ...m: another process is writing it
+    """
+    import fcntl  # which not every system has, and only streams need
+
+    path = Path(path)
+    lock = path.with_name(f".{path.name}.lock")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only the owner can read
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    on_disk(path.parent)  # the new name, too, has to outlive a power cut
+        file = lock.open("w")
+    except OSError as why:
+        raise OSError(f"{path}: cannot be written ({why.strerror})") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(f"{path}: another process is writing it") from None
+        for stale in path.parent.glob(f".{escape(path.name)}.*{_PART}"):
+            stale.unlink()
+        try:
+            yield
+        finally:
+            lock.unlink()
 
 
 def on_disk(path: Path) -> None:

@@ -3,8 +3,9 @@ names, and in which line it went wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,6 +30,7 @@ Estimator = MatrixCompleter | DistanceCompleter | ItemRanker
 # them, and the side of the matrix on which the ids lie.
 _COLUMNS = {2: ("row", "column", "value"), 3: ("i", "j", "k", "target")}
 _SIDES = {2: (0, 1), 3: (0, 1, 1)}
+_EVENTS = ("user", "item", "value", "time")  # of events, which become comparisons
 
 _REFUSALS = (TypeError, ValueError, MemoryError)  # how an estimator answers to bad input
 
@@ -50,21 +52,41 @@ def estimator(kind: str, settings: Mapping) -> Estimator:
 
 def train(model: Estimator, source: Source, names: Names) -> None:
     """Fit a model to a file. Columns that are not named are taken in the file's order; the target
-    of comparisons may be missing."""
+    of comparisons may be missing. Events are read where a user or an item is named."""
     keys = _COLUMNS[model._loss.arity]
     if not source.names:
         _train_on_matrix(model, source, names)
         return
-    columns = _columns(source, model, names, least=3)
-    table = _read(source, columns, len(keys) - 1)
+    if names.get("user") or names.get("item"):
+        named = _events(source, model, names)
+        table = _read(source, list(named.values()), 2)
+    else:
+        columns = _columns(source, model, names, least=3)
+        table = _read(source, columns, len(keys) - 1)
+        named = dict(zip(keys, columns, strict=False))
     try:
-        model.fit(table, **dict(zip(keys, columns, strict=False)))
+        model.fit(table, **named)
     except _REFUSALS as why:
         raise table.located(why) from None
 
 
+def _events(source: Source, model: Learner, names: Names) -> dict[str, str]:
+    """The columns of events in the file, by what fit calls them."""
+    if not isinstance(model, ItemRanker):
+        raise InputError("--user, --item: events are for --kind ranking")
+    for key in _EVENTS[:2]:
+        if not names.get(key):
+            raise InputError(f"--{key}: events need it, as they need --user and --item")
+    _refuse_others(names, _EVENTS)
+    named = {key: str(names[key]) for key in _EVENTS if names.get(key)}
+    _check_columns(source, list(named.values()))
+    return named
+
+
 def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
-    S = _matrix(model, source, names)
+    S: Any = _matrix(source, names)
+    if isinstance(model, ItemRanker):  # ratings of users x items
+        S = S if sp.issparse(S) else sp.coo_array(np.where(np.isnan(S), 0, S))
     try:
         model.fit(S)
     except _REFUSALS as why:
@@ -79,19 +101,27 @@ def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
 def _columns(source: Source, model: Learner, names: Names, least: int) -> list[str]:
     """Names of the columns in the file, at least so many of them."""
     keys = _COLUMNS[model._loss.arity]
-    for key, name in names.items():
-        if name is not None and key not in keys:
-            raise InputError(f"--{key}: the columns of this kind are {', '.join(keys)}")
+    _refuse_others(names, keys)
     given = [names.get(key) for key in keys if key in names]
     count = max(least, min(len(given), len(source.names)))
     own = source.first(count) if None in given[:count] else [""] * count
     columns = [name or other for name, other in zip(given, own, strict=False)]
     columns += [name for name in given[count:] if name]
+    _check_columns(source, columns)
+    return columns
+
+
+def _refuse_others(names: Names, keys: Sequence[str]) -> None:
+    for key, name in names.items():
+        if name is not None and key not in keys:
+            raise InputError(f"--{key}: the columns of this kind are {', '.join(keys)}")
+
+
+def _check_columns(source: Source, columns: list[str]) -> None:
     for at, name in enumerate(columns):
         source.find(name)
         if name in columns[:at]:
             raise InputError(f"{source.path}: column {name!r} is used twice")
-    return columns
 
 
 def _read(source: Source, columns: list[str], ids: int) -> Table:
@@ -99,9 +129,7 @@ def _read(source: Source, columns: list[str], ids: int) -> Table:
         return source.table(columns[:ids], columns[ids:], advance)
 
 
-def _matrix(model: Learner, source: Source, names: Names):
-    if model._loss.arity == 3:
-        raise InputError(f"{source.path}: holds a matrix, and comparisons are rows i, j, k")
+def _matrix(source: Source, names: Names):
     for key, name in names.items():
         if name is not None and key != "value":
             raise InputError(f"--{key} {name}: {source.path} holds a matrix without named columns")
@@ -192,7 +220,9 @@ def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = Fa
 
 def _entries(model: Learner, source: Source, names: Names) -> Table:
     """What a matrix says of its entries, one a row."""
-    S = _matrix(model, source, names)
+    if model._loss.arity == 3:
+        raise InputError(f"{source.path}: holds a matrix, and comparisons are rows i, j, k")
+    S = _matrix(source, names)
     if model._ids is not None:
         raise InputError(f"{source.path}: holds a matrix, and the model knows its rows by id")
     try:

@@ -6,12 +6,12 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .engines import Chunk, Engine, Samples
-from .factors import Factors
+from .factors import CALM, Factors
 from .losses import Loss
 from .metrics import mean_loss, rms_slope, zero_loss
 from .observations import Observations
@@ -24,6 +24,27 @@ _EVALUATED = 1_000_000
 
 # In a stream there are no epochs: the policy looks back after this many times d samples.
 _REVIEWED = 8
+
+
+class Kept(NamedTuple):
+    """A state to come back to. Rows that were added since begin anew."""
+
+    sides: list[Any]
+    spectrum: np.ndarray
+    columns: int
+
+    def packed(self, engine: Engine) -> dict[str, np.ndarray]:
+        """As arrays for a file."""
+        sides = {f"kept{n}": engine.get(side) for n, side in enumerate(self.sides)}
+        return {**sides, "kept_spectrum": self.spectrum, "kept_columns": np.array([self.columns])}
+
+    @classmethod
+    def unpacked(cls, arrays: dict[str, np.ndarray]) -> Kept | None:
+        """From the arrays of a file, if it holds one."""
+        sides = [arrays[name] for name in ("kept0", "kept1") if name in arrays]
+        if not sides:
+            return None
+        return cls(sides, arrays["kept_spectrum"], int(arrays["kept_columns"][0]))
 
 
 @dataclass
@@ -40,14 +61,19 @@ class Trainer:
     samples: int = 0
     seconds: float = 0.0
     left: int = 0  # samples until the round ends
+    began: int = 0  # rows that X had when the round began
     P: Any = None  # diagonal, or a matrix a side where it follows every sample
-    _kept: Any = None  # a state to come back to
+    kept: Kept | None = None
 
     def grow(self, shape) -> None:
         """Make room for a matrix of that shape, should it be larger."""
         if any(new > old for new, old in zip(shape, self.factors.shape, strict=True)):
             self.factors = self.factors.grow(shape)
-            self.left, self._kept = 0, None
+            # A tenth more rows leaves P about as right as it was; in a stream some come with every
+            # batch, and a new round for each of them would cost O(d). A P that follows every
+            # sample must know every row.
+            if self.per_sample or self.factors.d > (1 + CALM) * self.began:
+                self.left = 0
 
     def run(
         self,
@@ -60,21 +86,22 @@ class Trainer:
         verbose: bool = False,
     ) -> History:
         """Pass over the observations `epochs` times, scoring `evaluations` times in each."""
-        held = None
-        if epochs > 1:
+        held, streaming = None, epochs == 1
+        if not streaming:
             observations, held = self.policy.set_aside(observations, self.rng)
-        shift = [side * (self.factors.rows or 0) for side in self.loss.sides]
+        shift = [side * self.factors.begin for side in self.loss.sides]
         if held is not None:
             held = Chunk(held.index + np.array(shift), held.targets)
         data = self.engine.samples(observations, shift, self.factors.X.dtype, self.rng)
+        self.policy.until = 0 if streaming else self.samples + epochs * len(data)
         seen = Chunk(data.index[:_EVALUATED], data.targets[:_EVALUATED])
         marks = [len(data) * k // evaluations for k in range(1, evaluations + 1)]
         marks = [mark for mark in marks if mark] or [len(data)]
         self.factors.X = self.engine.put(self.factors.X)
         try:
             self._expect(seen)
-            nothing = zero_loss(seen.targets, self.loss)
-            if self._kept is None:
+            nothing = zero_loss(seen.targets, self.loss) if evaluations else 0.0
+            if self.kept is None:
                 self._keep()
             with progress_bar(verbose, epochs) as advance:
                 for epoch in range(epochs):
@@ -86,20 +113,22 @@ class Trainer:
                         # A list, not a generator: every callback hears of every evaluation.
                         answers = [callback(told) for callback in callbacks]
                         if any(answer is True for answer in answers):
-                            return self._stop("callback")
+                            return self._stop("callback", streaming)
                         if told.loss <= tol * nothing:
-                            return self._stop("tol")
-                    verdict = self._review(epoch + 1, held, streaming=epochs == 1)
+                            return self._stop("tol", streaming)
+                    verdict = self._review(epoch + 1, held, streaming)
                     if verdict:
-                        return self._stop(verdict)
-            return self._stop("epochs")
+                        return self._stop(verdict, streaming)
+            return self._stop("epochs", streaming)
         except DivergenceError as why:
             if not self.policy.automatic:
                 raise
             warnings.warn(f"{why}; the best state found is kept", RuntimeWarning, stacklevel=2)
-            return self._stop("diverged")
+            return self._stop("diverged", streaming)
         finally:
             self.factors.X = self.engine.get(self.factors.X)
+            if not streaming:  # what comes next is judged by itself
+                self.kept = None
 
     def _epoch(self, data: Samples, epoch: int, marks: list[int]) -> Iterator[int]:
         """One pass over the data, in pieces that end where a round does or a mark is set. Yields
@@ -132,10 +161,10 @@ class Trainer:
         )
         return Progress(epoch, self.samples, loss, self.factors)
 
-    def _review(self, epoch: int, held: Chunk | None, *, streaming: bool) -> str:
+    def _review(self, epoch: int, held: Chunk | None, streaming: bool) -> str:
         """Let the policy look back on the epoch. Returns why the run should end, if it should."""
-        policy, X = self.policy, self.factors.X
-        if not policy.automatic or (streaming and policy.samples < _REVIEWED * len(X)):
+        policy, d = self.policy, self.factors.d
+        if not policy.automatic or (streaming and policy.samples < _REVIEWED * d):
             return ""
         if not policy.samples:  # the epoch ended in a roll-back: there is nothing to judge
             return ""
@@ -179,13 +208,14 @@ class Trainer:
     def _begin_round(self, moved: float = np.inf) -> None:
         """Freeze a new P."""
         factors, policy, old = self.factors, self.policy, self.P
+        self.began = factors.d
         if self.per_sample:
             self.P = self.engine.inverse(factors, policy.eta(factors, self.loss))
         else:
             self.P = policy.preconditioner(factors, self.loss)
         if self.per_sample or not policy.scaled:
             # P follows every sample, or is not used at all: a round only looks after the factors.
-            self.left = self.engine.longest * len(factors.X)
+            self.left = self.engine.longest * factors.d
             return
         if old is not None:
             moved = max(moved, float(np.max(self.P[old > 0] / old[old > 0], initial=1.0)) - 1)
@@ -220,23 +250,32 @@ class Trainer:
 
     def _keep(self) -> None:
         """Remember this state as one to come back to."""
-        self._kept = self.factors.X.copy(), self.factors.spectrum.copy(), self.policy.columns
+        sides = [side.copy() for side in self.factors.sides]
+        self.kept = Kept(sides, self.factors.spectrum.copy(), self.policy.columns)
+
+    def _come_back(self) -> None:
+        """To the last state kept."""
+        assert self.kept is not None
+        for side, (rows, old) in enumerate(zip(self.factors.sides, self.kept.sides, strict=True)):
+            rows[: len(old)] = self.engine.put(old)
+            if len(rows) > len(old):
+                rows[len(old) :] = self.engine.put(self.factors.fresh(side, len(old), len(rows)))
+        self.factors.spectrum = self.kept.spectrum.copy()
+        self.policy.columns = self.kept.columns
+        self.left, self.P = 0, None
 
     def _diverged(self, epoch: int) -> None:
         """Back to the last state kept, and on with a smaller step if it is ours to choose."""
-        factors = self.factors
-        rate = float(self.policy.rates(factors, self.loss).max())
-        X, factors.spectrum, self.policy.columns = self._kept
-        factors.X[...] = X
-        self.left, self.P = 0, None
+        rate = float(self.policy.rates(self.factors, self.loss).max())
+        self._come_back()
         self.history.rollbacks += 1
         if not self.policy.retreat():
             self.history.stopped = "diverged"
-            raise DivergenceError(epoch, self.samples, rate, factors.condition_number)
+            raise DivergenceError(epoch, self.samples, rate, self.factors.condition_number)
 
-    def _stop(self, why: str) -> History:
-        if self.policy.regrets:
-            self.factors.X[...], self.factors.spectrum, self.policy.columns = self._kept
-            self.left, self.P = 0, None
+    def _stop(self, why: str, streaming: bool) -> History:
+        # What a stream has learned it does not give back for having been better once.
+        if self.policy.regrets and not streaming:
+            self._come_back()
         self.history.stopped = why
         return self.history

@@ -1,6 +1,6 @@
-"""From who rated what to which item is nearer: cosine similarities, compared three by three.
+"""From who rated what to which item is nearer: similarities, compared three by three.
 
-M_ij is the cosine between the ratings of items i and j (unrated is zero). Of the triplets in [d]^3
+M_ij is how similar the ratings of items i and j are (similarity.py). Of the triplets in [d]^3
 those with M_ij != M_ik are sampled uniformly without replacement, and Y says whether M_ij > M_ik.
 
 Only a row of M exists at a time. Row i is the sum of the histories of those who rated i, and every
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,17 +20,17 @@ import numba
 import numpy as np
 import scipy.sparse as sp
 
+from ..engines import chosen
 from . import progress_bar, seeded, streams, threaded, uniform, whole_folder
+from .similarity import SIMILARITIES as SIMILARITIES
+from .similarity import TIE, Items, prepared, similar_row
+from .similarity import similarities as similarities
 
 _BLOCK = 64  # rows of M a thread takes at a time: enough blocks to keep all of them busy
 
 # Rows looked at to learn how many triplets are comparable, and pairs tried in each. The share
 # differs from row to row by about its own size, so 1024 rows tell it to a few percent.
 _PILOT_ROWS, _PILOT_PAIRS = 1024, 1024
-
-# Similarities closer than this are equal. Rounding leaves equal ones some 1e-16 apart; different
-# ones of half-star ratings are hardly ever this near.
-_TIE = 1e-12
 
 _VERSION = 1  # of the results: a change of any drawn number makes older caches strangers
 
@@ -49,27 +50,15 @@ class Triplets(NamedTuple):
         return len(self.columns)
 
 
-class _Lists(NamedTuple):
-    """A sparse matrix as lists, for the kernels."""
-
-    start: np.ndarray
-    index: np.ndarray
-    value: np.ndarray
-
-
-class _Items(NamedTuple):
-    by_item: _Lists  # who rated an item, and how
-    by_user: _Lists  # what a user rated, and how
-    weight: np.ndarray  # 1 / |column|
-
-
 def triplets(
-    ratings, n_train: int, n_test: int, seed: int, *, cache=None, progress=False, n_jobs=None
-) -> Triplets:
+    ratings, n_train: int, n_test: int, seed: int, *, similarity="cosine", fewer=False, cache=None,
+    progress=False, n_jobs=None, device="cpu",
+) -> Triplets:  # fmt: skip
     """Disjoint train and test comparisons from users x items ratings, in random order.
 
-    Items without a rating are dropped. With `cache`, a folder, the result is kept there and opened
-    as memory maps, the next time at once.
+    Items without a rating are dropped. With `fewer`, all comparisons there are will do, divided in
+    the same proportion. With `cache`, a folder, the result is kept there and opened as memory maps,
+    the next time at once. A GPU (`device`) draws the same comparisons in another order.
 
     >>> G = sp.csr_array([[5, 4, 0, 0], [0, 3, 0, 1.0]])
     >>> seen = triplets(G, n_train=6, n_test=4, seed=0)
@@ -79,15 +68,21 @@ def triplets(
     if min(n_train, n_test) < 0 or n_train + n_test == 0:
         raise ValueError(f"{n_train} train and {n_test} test triplets: nothing to draw")
     table, columns = cleaned(ratings)
+    where, _ = chosen(device)
+    drawer = _on_gpu() if where == "cuda" else _on_cpu(progress, n_jobs)
 
     def make() -> Triplets:
-        index, y = _sampled(prepared(table), n_train + n_test, seed, progress, n_jobs)
-        test = slice(n_train, n_train + n_test)
-        return Triplets(index[:n_train], y[:n_train], index[test], y[test], columns)
+        items, wanted = prepared(table, similarity), n_train + n_test
+        index, y = _sampled(items, wanted, seed, fewer, drawer, n_jobs)
+        cut = n_train if len(y) >= wanted else n_train * len(y) // wanted
+        return Triplets(index[:cut], y[:cut], index[cut:wanted], y[cut:wanted], columns)
 
     if cache is None:
         return make()
-    return _stored(Path(cache), _key(table, columns, (n_train, n_test, seed)), make)
+    # Cosines were there first, and are known without their name to caches that were made then.
+    named = () if (similarity, fewer) == ("cosine", False) else (similarity, fewer)
+    named += () if where == "cpu" else (where,)
+    return _stored(Path(cache), _key(table, columns, (n_train, n_test, seed, *named)), make)
 
 
 def cleaned(ratings) -> tuple[sp.csr_array, np.ndarray]:
@@ -108,50 +103,17 @@ def cleaned(ratings) -> tuple[sp.csr_array, np.ndarray]:
     return (table if len(columns) == d else table[:, columns]), columns
 
 
-def prepared(table: sp.csr_array) -> _Items:
-    """Both directions of the ratings, and what makes columns unit vectors."""
-    by_user = _Lists(table.indptr, table.indices, table.data)
-    turned = table.tocsc()
-    squares = np.bincount(table.indices, table.data.astype(np.float64) ** 2)
-    by_item = _Lists(turned.indptr, turned.indices, turned.data)
-    return _Items(by_item, by_user, 1.0 / np.sqrt(squares))
-
-
-def similarities(items: _Items, i: int) -> np.ndarray:
-    """Row i of M.
-
-    >>> G = sp.csr_array([[3.0, 3.0], [0.0, 4.0]])
-    >>> similarities(prepared(G), 0)
-    array([1. , 0.6])
-    """
-    row = np.empty(len(items.weight))
-    _similar(items, i, row)
-    return row * items.weight[i]
-
-
-@numba.njit(nogil=True, cache=True)
-def _similar(items, i, row):
-    """Row i of M but for the length of column i, which no comparison in the row depends on."""
-    rated, histories = items.by_item, items.by_user
-    row[:] = 0.0  # float64: sums of half-star products are exact
-    for p in range(rated.start[i], rated.start[i + 1]):
-        user, stars = rated.index[p], np.float64(rated.value[p])
-        for s in range(histories.start[user], histories.start[user + 1]):
-            row[histories.index[s]] += stars * histories.value[s]
-    row *= items.weight
-
-
 @numba.njit(nogil=True, cache=True)
 def _compared(items, rows, states, chance):
     """Of every triplet (i, j, k) with i among the rows, taken with that chance, the comparable."""
     d = len(items.weight)
     pairs = d * d
     gap = 1.0 / np.log1p(-chance)  # -0 for a chance of 1: every pair
-    row = np.empty(d)
+    row, common = np.empty(d), np.empty(d)
     room = 64 + int(chance * pairs * len(rows) / 2)  # a first guess
     index, y, n = np.empty((room, 3), np.int32), np.empty(room, np.uint8), 0
     for at in range(len(rows)):
-        _similar(items, rows[at], row)
+        similar_row(items, rows[at], row, common)
         state, pair = states[at], -1
         while True:
             state, u = uniform(state)
@@ -162,7 +124,7 @@ def _compared(items, rows, states, chance):
             j = pair // d
             k = pair - j * d
             a, b = row[j], row[k]
-            if abs(a - b) <= _TIE * (abs(a) + abs(b)):
+            if abs(a - b) <= TIE * (abs(a) + abs(b)):
                 continue
             if n == len(y):
                 index, y = np.concatenate((index, index)), np.concatenate((y, y))
@@ -185,25 +147,44 @@ def _shuffled_in(index, y, n, part, part_y, state):
     return state
 
 
-def _sampled(items: _Items, wanted: int, seed: int, progress: bool, n_jobs):
-    """At least that many comparisons, or an error that says how many there are."""
+class _Drawer(NamedTuple):
+    """Who does the work."""
+
+    passed: Callable  # items, rows, states, chance -> comparisons, in parts
+    gathered: Callable  # parts, a state -> all of them in one random order
+
+
+def _on_cpu(progress: bool, n_jobs) -> _Drawer:
+    passed = partial(_passed, progress=progress, n_jobs=n_jobs)
+    return _Drawer(passed, partial(_gathered, progress=progress))
+
+
+def _on_gpu() -> _Drawer:
+    from . import ratings_cuda
+
+    return _Drawer(ratings_cuda.passed, ratings_cuda.gathered)
+
+
+def _sampled(items: Items, wanted: int, seed: int, fewer: bool, drawer: _Drawer, n_jobs):
+    """At least that many comparisons, or an error that says how many there are, unless fewer will
+    do."""
     d = len(items.weight)
     chance = _chance(items, wanted, seed, n_jobs)
     attempt = 0
     while True:
         # Numbers of its own for every attempt: none is chosen for what came of an earlier one.
         states = streams(seed, f"triplets {attempt}", d)
-        parts = _passed(items, np.arange(d), states, chance, progress, n_jobs)
+        parts = drawer.passed(items, np.arange(d), states, chance)
         found = sum(len(y) for _, y in parts)
-        if found >= wanted:
-            return _gathered(parts, found, seed, progress)
+        if found >= wanted or (fewer and found and chance == 1.0):
+            return drawer.gathered(parts, *streams(seed, "order of triplets", 1))
         if chance == 1.0:
             raise ValueError(f"{wanted:,} comparisons of {d:,} items wanted, {found:,} exist")
         chance = min(1.0, chance * max(2.0, 1.2 * wanted / (found + 1)))
         attempt += 1
 
 
-def _passed(items: _Items, rows, states, chance: float, progress: bool, n_jobs) -> list:
+def _passed(items: Items, rows, states, chance: float, progress: bool, n_jobs) -> list:
     blocks = [slice(a, a + _BLOCK) for a in range(0, len(rows), _BLOCK)]
 
     def work(block):
@@ -217,10 +198,10 @@ def _passed(items: _Items, rows, states, chance: float, progress: bool, n_jobs) 
     return parts
 
 
-def _gathered(parts: list, found: int, seed: int, progress: bool):
+def _gathered(parts: list, state: np.uint64, progress: bool):
     """All parts in one random order."""
+    found = sum(len(y) for _, y in parts)
     index, y, n = np.empty((found, 3), np.int32), np.empty(found, np.uint8), 0
-    (state,) = streams(seed, "order of triplets", 1)
     parts.reverse()
     with progress_bar("shuffling", found, progress) as advance:
         while parts:  # a part is let go when it has been copied
@@ -231,7 +212,7 @@ def _gathered(parts: list, found: int, seed: int, progress: bool):
     return index, y
 
 
-def _chance(items: _Items, wanted: int, seed: int, n_jobs) -> float:
+def _chance(items: Items, wanted: int, seed: int, n_jobs) -> float:
     """With which chance to take a triplet so that enough of them are comparable."""
     d = len(items.weight)
     count = min(d, _PILOT_ROWS)

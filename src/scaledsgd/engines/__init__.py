@@ -59,7 +59,7 @@ def open_engine(device: str = "cpu", n_jobs: int = 1, samples: float = inf) -> E
     """
     if device not in ("cpu", "cuda", "auto"):
         raise ValueError(f"device={device!r} is not 'cpu', 'cuda' or 'auto'")
-    if _chosen(device, samples)[0] == "cuda":
+    if chosen(device, samples)[0] == "cuda":
         from .cuda import CudaEngine
 
         return CudaEngine()
@@ -74,10 +74,11 @@ def describe(device: str = "auto", samples: float = inf) -> str:
     >>> describe("cpu")
     'cpu: as asked'
     """
-    return ": ".join(_chosen(device, samples))
+    return ": ".join(chosen(device, samples))
 
 
-def _chosen(device: str, samples: float) -> tuple[str, str]:
+def chosen(device: str, samples: float = inf) -> tuple[str, str]:
+    """ "cpu" or "cuda", and why."""
     if device == "cpu":
         return "cpu", "as asked"
     if device == "auto" and samples < _PAYS:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
 
-from ..factors import Factors, NumpyAlgebra, floored
+from ..factors import LINE, Factors, NumpyAlgebra, aligned, floored
 from ..losses import Loss
 from ..observations import Observations
 from . import Chunk, kernels
 from .shuffle import Samples
+
+# Bytes of X that are fetched in time without being asked for: half of a usual second-level cache.
+_NEAR = 1 << 20
 
 # A thread gets at least this many samples: fewer run sooner than a thread wakes.
 _LEAST = 4096
@@ -39,7 +42,12 @@ class CpuEngine(NumpyAlgebra):
         self.repairs = 0
 
     def put(self, X: np.ndarray) -> np.ndarray:
-        return X
+        """X at a place where no row takes up more lines of the cache than it must."""
+        if X.ndim == 1 or X.ctypes.data % LINE == 0:
+            return X
+        held = aligned(len(X), X.shape[1], X.dtype)
+        held[...] = X
+        return held
 
     def get(self, X: np.ndarray) -> np.ndarray:
         return X
@@ -57,15 +65,18 @@ class CpuEngine(NumpyAlgebra):
         for column, by in enumerate(shift):
             if by:
                 index[:, column] += by
-        return Samples(index, targets, rng)
+        redraw = observations.negatives and partial(observations.negatives.redraw, first=shift[1])
+        return Samples(index, targets, rng, self._threads, self.n_jobs, redraw)
 
     def run(
         self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
         cap: float = np.inf,
     ) -> float:  # fmt: skip
         """One pass with a frozen diagonal P; returns the sum of squared slopes."""
-        step = kernels.kernel(kernels.rounds, loss, factors.rank, capped=cap < np.inf)
         X, real = factors.X, factors.X.dtype.type
+        # Without the gap, which a model from a file does not have: the bits must not depend on it.
+        options = {"capped": cap < np.inf, "far": factors.d * X[:1].nbytes > _NEAR}
+        step = kernels.kernel(kernels.rounds, loss, factors.rank, **options)
         frozen = P.astype(real), rates.astype(real), real(cap)
         return sum(self._threads(lambda part: step(X, *frozen, *part), self._split(chunk)))
 
@@ -111,7 +122,7 @@ class CpuEngine(NumpyAlgebra):
         """z of every sample."""
         X = factors.X
         out = np.empty(len(index), X.dtype)
-        score = kernels.kernel(kernels.scoring, loss, factors.rank)
+        score = kernels.kernel(kernels.scoring, loss, factors.rank, far=X.nbytes > _NEAR)
         self._threads(lambda part: score(X, *part), self._split(Chunk(index, out)))
         return out
 

@@ -76,12 +76,14 @@ class CudaEngine:
 
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples:
         """A shuffled training copy whose indices point into the stacked X: on the GPU if it fits
-        there twice (once while it is shuffled), else in host memory."""
+        there twice (once while it is moved), else in host memory."""
+        if observations.negatives is not None:
+            raise ValueError("negatives are drawn on the CPU: events train with device='cpu'")
         index, targets = observations.index, observations.targets
         each = index.shape[1] * index.itemsize + np.dtype(dtype).itemsize
         if 2 * each * len(targets) <= self._room():
             moved = cupy.asarray(index) + cupy.array(shift, index.dtype)
-            data = cuda_data.Samples(moved, cupy.asarray(targets).astype(dtype, copy=False), rng)
+            data = cuda_data.Samples(moved, cupy.array(targets, dtype), rng)
         else:
             slab = min(cuda_data.CHUNK, self._room() // (4 * each))
             if slab == 0:

@@ -1,8 +1,7 @@
 """Samples on the GPU: dealt anew every epoch, and sent there in slabs if they do not fit.
 
-As on the CPU (shuffle.py), the training copy is shuffled once, uniformly, and an epoch draws blocks
-of consecutive samples in random order and interleaves them. Both orders are computed where they
-are needed (cuda_deal.cu) from a key that the trainer's generator draws.
+The orders are those of shuffle.py, computed where they are needed (cuda_deal.cu) from the keys that
+the trainer's generator draws: an epoch has the same order on the CPU and on the GPU.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ import numpy as np
 from ..observations import Chunk
 from . import cuda_kernels
 from .cuda_kernels import cupy
+from .shuffle import BLOCK, HAND, turns
 
-_HAND = 8192  # blocks of 32 samples that are interleaved
-_HAND_SAMPLES = 32 * _HAND
+_HAND_SAMPLES = BLOCK * HAND
 # Samples in a chunk. Every chunk ends in a look at the result, 20 us against the 1 ms of running
 # it; a multiple of a hand.
-CHUNK = 64 * _HAND_SAMPLES
+CHUNK = 256 * _HAND_SAMPLES
 _COUNTED = 1 << 22  # samples in which the busiest row is looked for
 
 
-def shuffled(given: Chunk, key: int, out: Chunk) -> Chunk:
+def shuffled(given: Chunk, key: int | np.uint64, out: Chunk) -> Chunk:
     """All samples, in the order that the key names."""
     m = len(given.targets)
     into = Chunk(out.index[:m], out.targets[:m])
@@ -46,7 +45,7 @@ def dealt(given: Chunk, first: int, count: int, key: int, out: Chunk) -> Chunk:
 
 def _kernel(name: str, given: Chunk) -> Any:
     index, targets = given
-    return cuda_kernels.deal(name, index.shape[1], _HAND, targets.dtype, index.dtype)
+    return cuda_kernels.deal(name, index.shape[1], HAND, targets.dtype, index.dtype)
 
 
 def empty(samples: int, like: Chunk) -> Chunk:
@@ -73,8 +72,11 @@ class Samples:
     """A training copy that lies on the GPU as a whole."""
 
     def __init__(self, index, targets, rng: np.random.Generator):
-        given = Chunk(index, targets)
-        self.index, self.targets = shuffled(given, _key(rng), empty(len(targets), given))
+        self.index, self.targets = given = Chunk(index, targets)
+        half = len(targets) // 2
+        for turn, key in turns(rng, len(targets)):
+            scalars = np.int64(len(targets)), np.uint32(turn), np.uint32(key)
+            _kernel("riffle", given)((-(-half // 256),), (256,), (*given, *scalars))
 
     def __len__(self) -> int:
         return len(self.targets)

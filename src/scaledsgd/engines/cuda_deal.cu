@@ -33,6 +33,23 @@ extern "C" __global__ void shuffle(const row_t* index, const real* targets, row_
     dealt_targets[t] = targets[from];
 }
 
+// One turn of the cards: sample t of the front half changes places with another of the back half, or
+// does not, by a bit of its own.
+extern "C" __global__ void riffle(row_t* index, real* targets, long long m, unsigned turn,
+                                  unsigned key) {
+    const long long t = blockIdx.x * (long long)blockDim.x + threadIdx.x, half = m / 2;
+    if (t >= half || !(mixed(unsigned(t / 32), key) >> t % 32 & 1)) return;
+    const long long s = m - half + (t + turn) % half;
+    for (int c = 0; c < ARITY; ++c) {
+        const row_t kept = index[t * ARITY + c];
+        index[t * ARITY + c] = index[s * ARITY + c];
+        index[s * ARITY + c] = kept;
+    }
+    const real kept = targets[t];
+    targets[t] = targets[s];
+    targets[s] = kept;
+}
+
 // How often each row is named.
 extern "C" __global__ void count(const row_t* index, long long n, int* counts) {
     const long long t = blockIdx.x * (long long)blockDim.x + threadIdx.x;

@@ -14,7 +14,9 @@ import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from ..factors import LINE
 from ..losses import LOSSES, Loss
+from .memory import prefetch
 
 # Sums over the rank may be reordered (SIMD) and fused, and 0 x is 0: that removes the absent terms
 # of a loss. A NaN still spreads through X, where the next Gram finds it.
@@ -23,6 +25,9 @@ _FAST = {"contract", "reassoc", "nsz", "arcp", "nnan"}
 # Up to this rank the loops over the rank are unrolled for the very rank: 17 against 23 ns a step at
 # r = 3; from r = 8 on the general loop is as fast or faster.
 _UNROLLED = 4
+
+# Rows are asked for this many samples before they are needed. From 8 to 16 it makes no difference.
+_AHEAD = 12
 
 
 def _jit(function):
@@ -54,12 +59,24 @@ def _combine(c, x0, x1, x2):
     return c[0] * x0 + c[1] * x1 + c[2] * x2
 
 
-def rounds(loss: Loss, slope, rank: int, version: str, capped: bool = False):
+@register_jitable
+def _fetch(X, index, t, r, triplet):
+    """Begin to load the rows that a sample names."""
+    for q in range(0, r, LINE // X.itemsize):
+        prefetch(X, index[t, 0], q, 1)
+        prefetch(X, index[t, 1], q, 1)
+        if triplet:
+            prefetch(X, index[t, 2], q, 1)
+
+
+def rounds(loss: Loss, slope, rank: int, version: str, capped: bool = False, far: bool = False):
     """Steps with a frozen diagonal P; `rates[m]` is alpha for the m-th row of a sample, and plain
     SGD is the same kernel with P = 1. Returns the sum of squared slopes.
 
     A step changes z by the slope times h = sum_m alpha_m |dz/dx_m|_P^2, to first order. Rows of
-    high leverage have a large h; `capped` shortens their step so that h stays within `cap`."""
+    high leverage have a large h; `capped` shortens their step so that h stays within `cap`.
+
+    With `far`, for an X that does not fit the cache, rows are fetched ahead of their turn."""
     third, (a, b) = loss.arity - 1, _coefficients(loss)
     triplet = loss.arity == 3
 
@@ -67,9 +84,11 @@ def rounds(loss: Loss, slope, rank: int, version: str, capped: bool = False):
     def run(X, P, rates, cap, index, targets):
         _ = version  # part of the cache key
         r = X.shape[1] if rank == 0 else rank
-        real = X.dtype.type
+        real, last = X.dtype.type, index.shape[0] - 1
         total = 0.0
         for t in range(index.shape[0]):
+            if far:
+                _fetch(X, index, min(t + _AHEAD, last), r, triplet)
             # Of a pair the third row is the second again, with coefficients 0.
             i0, i1, i2 = index[t, 0], index[t, 1], index[t, third]
             z, h = real(0), real(0)
@@ -101,14 +120,17 @@ def rounds(loss: Loss, slope, rank: int, version: str, capped: bool = False):
     return run
 
 
-def scoring(loss: Loss, slope, rank: int, version: str):
+def scoring(loss: Loss, slope, rank: int, version: str, far: bool = False):
     """z of every sample."""
     third, (a, b) = loss.arity - 1, _coefficients(loss)
+    triplet = loss.arity == 3
 
     @_jit
     def score(X, index, out):
-        r = X.shape[1] if rank == 0 else rank
+        r, last = X.shape[1] if rank == 0 else rank, index.shape[0] - 1
         for t in range(index.shape[0]):
+            if far:
+                _fetch(X, index, min(t + _AHEAD, last), r, triplet)
             i0, i1, i2 = index[t, 0], index[t, 1], index[t, third]
             z = X.dtype.type(0)
             for q in range(r):

@@ -192,12 +192,12 @@ PARTS: dict[str, Callable[[bool, int], Result]] = {
 }
 
 
-def write(results: dict[str, Result], folder: Path) -> Path:
+def write(title: str, results: dict[str, Result], folder: Path) -> Path:
     """The page, and each part's numbers and picture as files beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, result in results.items():
         replace_file(folder / f"{name}.json", json.dumps(result.facts, indent=1).encode())
         replace_file(folder / f"{name}.png", report.drawn(result.picture, "png"))
-    html = report.page("Recovery", *(result.html() for result in results.values()))
+    html = report.page(title, *(result.html() for result in results.values()))
     replace_file(folder / "index.html", html.encode())
     return folder / "index.html"

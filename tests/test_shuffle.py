@@ -1,0 +1,84 @@
+"""The order of samples: every one once an epoch, whatever the input's order was."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from scaledsgd.engines import open_engine
+from scaledsgd.engines.cuda_kernels import unavailable
+from scaledsgd.observations import Chunk, Observations
+
+HAND = 65_536  # samples
+
+
+def numbered(m: int) -> Observations:
+    """Sample t names the rows t // 100 and t % 100 and has the target t."""
+    t = np.arange(m)
+    return Observations.pairs(t // 100, t % 100, t, shape=(m // 100 + 1, 100))
+
+
+def epoch(data, rng) -> Chunk:
+    parts = [Chunk(*(column.copy() for column in chunk)) for chunk in data.epoch(rng)]
+    return Chunk(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 200_000), st.integers(1, 3), st.integers(0, 99))
+def test_an_epoch_holds_every_sample_once(m, jobs, seed):
+    seen, rng = numbered(m), np.random.default_rng(seed)
+    held = np.sort(rng.choice(m, m // 30, replace=False))
+    rest, apart = seen.set_aside(held)
+    data = open_engine("cpu", jobs).samples(rest, [0, 1000], "float64", rng)
+    assert sorted(apart.targets) == list(held)
+    for _ in range(2):
+        index, targets = epoch(data, rng)
+        t = targets.astype(int)
+        assert np.array_equal(np.sort(np.concatenate([t, held])), np.arange(m))
+        assert np.array_equal(index, np.stack([t // 100, 1000 + t % 100], axis=1))
+    assert np.array_equal(seen.targets, np.arange(m))  # the caller's arrays are as they were
+
+
+@pytest.mark.parametrize("m", [40_000, 10 * HAND + 17])
+def test_neighbours_part_and_no_place_is_preferred(m):
+    rng = np.random.default_rng(5)
+    data = open_engine("cpu").samples(numbered(m), [0, 0], "float64", rng)
+    first, second = (epoch(data, rng).targets for _ in range(2))
+    for order in (first, second):
+        # A row's 100 samples are as far apart as chance has them: in the runs of 1000 samples that
+        # the epoch is cut into, each row turns up as often as any.
+        rows = (order[: m // 1000 * 1000] // 100).astype(int).reshape(-1, 1000)
+        pairs = sum((np.bincount(run) ** 2).sum() - 1000 for run in rows) / rows.size
+        assert pairs == pytest.approx(100 * 1000 / m, rel=0.25)
+        # Where a sample stands says nothing of where it stood in the input.
+        tenths = stats.contingency.crosstab(np.arange(m) * 10 // m, order * 10 // m).count
+        assert stats.chi2_contingency(tenths).pvalue > 1e-4
+    # Neither do neighbours of one epoch meet in the next.
+    place = np.argsort(second)
+    near = np.abs(np.diff(place[first.astype(int)]))
+    assert (near < 100).mean() < 3 * 200 / min(m, HAND)
+
+
+def test_the_first_samples_of_the_copy_are_a_fair_draw():
+    rng = np.random.default_rng(2)
+    data = open_engine("cpu").samples(numbered(10 * HAND), [0, 0], "float64", rng)
+    assert stats.kstest(data.targets[:HAND] / (10 * HAND), "uniform").statistic < 0.02
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=unavailable())
+@pytest.mark.parametrize("m", [20, 1000, 3 * HAND + 100, 300 * HAND + 5])
+def test_cuda_deals_the_order_of_the_cpu(m):
+    orders = []
+    for device in ("cpu", "cuda"):
+        rng, engine = np.random.default_rng(3), open_engine(device)
+        rest, _ = numbered(m).set_aside(np.arange(0, m, 40))
+        data = engine.samples(rest, [0, 7], "float64", rng)
+        index, targets = epoch(data, rng)
+        orders.append((host(index), host(targets)))
+    assert np.array_equal(orders[0][0], orders[1][0])
+    assert np.array_equal(orders[0][1], orders[1][1])
+
+
+def host(array):
+    return array if isinstance(array, np.ndarray) else array.get()
