@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..engines import chosen
+from ..engines.shuffle import dealer
 from . import progress_bar, seeded, streams, threaded, uniform, whole_folder
 from .similarity import SIMILARITIES as SIMILARITIES
 from .similarity import TIE, Items, prepared, similar_row
@@ -32,7 +33,9 @@ _BLOCK = 64  # rows of M a thread takes at a time: enough blocks to keep all of 
 # differs from row to row by about its own size, so 1024 rows tell it to a few percent.
 _PILOT_ROWS, _PILOT_PAIRS = 1024, 1024
 
-_VERSION = 1  # of the results: a change of any drawn number makes older caches strangers
+_SHUFFLED = 1 << 20  # comparisons put in order at a time
+
+_VERSION = 2  # of the results: a change of any drawn number makes older caches strangers
 
 
 class Triplets(NamedTuple):
@@ -58,7 +61,7 @@ def triplets(
 
     Items without a rating are dropped. With `fewer`, all comparisons there are will do, divided in
     the same proportion. With `cache`, a folder, the result is kept there and opened as memory maps,
-    the next time at once. A GPU (`device`) draws the same comparisons in another order.
+    the next time at once. A GPU (`device`) draws the same.
 
     >>> G = sp.csr_array([[5, 4, 0, 0], [0, 3, 0, 1.0]])
     >>> seen = triplets(G, n_train=6, n_test=4, seed=0)
@@ -79,10 +82,8 @@ def triplets(
 
     if cache is None:
         return make()
-    # Cosines were there first, and are known without their name to caches that were made then.
-    named = () if (similarity, fewer) == ("cosine", False) else (similarity, fewer)
-    named += () if where == "cpu" else (where,)
-    return _stored(Path(cache), _key(table, columns, (n_train, n_test, seed, *named)), make)
+    settings = n_train, n_test, seed, similarity, fewer
+    return _stored(Path(cache), _key(table, columns, settings), make)
 
 
 def cleaned(ratings) -> tuple[sp.csr_array, np.ndarray]:
@@ -133,20 +134,6 @@ def _compared(items, rows, states, chance):
     return index[:n].copy(), y[:n].copy()
 
 
-@numba.njit(nogil=True, cache=True)
-def _shuffled_in(index, y, n, part, part_y, state):
-    """Add a part to the n samples so far, each at a random place whose holder goes to the end."""
-    for t in range(len(part_y)):
-        state, u = uniform(state)
-        # u is in (0, 1], so 1 - u is below 1.
-        s = int((1.0 - u) * (n + t + 1))
-        index[n + t, 0], index[n + t, 1], index[n + t, 2] = index[s, 0], index[s, 1], index[s, 2]
-        y[n + t] = y[s]
-        index[s, 0], index[s, 1], index[s, 2] = part[t, 0], part[t, 1], part[t, 2]
-        y[s] = part_y[t]
-    return state
-
-
 class _Drawer(NamedTuple):
     """Who does the work."""
 
@@ -156,7 +143,7 @@ class _Drawer(NamedTuple):
 
 def _on_cpu(progress: bool, n_jobs) -> _Drawer:
     passed = partial(_passed, progress=progress, n_jobs=n_jobs)
-    return _Drawer(passed, partial(_gathered, progress=progress))
+    return _Drawer(passed, partial(_gathered, progress=progress, n_jobs=n_jobs))
 
 
 def _on_gpu() -> _Drawer:
@@ -198,18 +185,20 @@ def _passed(items: Items, rows, states, chance: float, progress: bool, n_jobs) -
     return parts
 
 
-def _gathered(parts: list, state: np.uint64, progress: bool):
-    """All parts in one random order."""
-    found = sum(len(y) for _, y in parts)
-    index, y, n = np.empty((found, 3), np.int32), np.empty(found, np.uint8), 0
-    parts.reverse()
-    with progress_bar("shuffling", found, progress) as advance:
-        while parts:  # a part is let go when it has been copied
-            part, part_y = parts.pop()
-            state = np.uint64(_shuffled_in(index, y, n, part, part_y, state))
-            n += len(part_y)
-            advance(len(part_y))
-    return index, y
+def _gathered(parts: list, key: np.uint64, progress: bool, n_jobs):
+    """All parts in the random order that the key names."""
+    index, y = np.concatenate([part for part, _ in parts]), np.concatenate([y for _, y in parts])
+    parts.clear()
+    out, out_y, (shuffle, *_) = np.empty_like(index), np.empty_like(y), dealer(3)
+    blocks = [slice(a, a + _SHUFFLED) for a in range(0, len(y), _SHUFFLED)]
+
+    def work(block):
+        shuffle(index, y, key, block.start, out[block], out_y[block])
+
+    with progress_bar("shuffling", len(blocks), progress) as advance:
+        for _ in threaded(work, blocks, n_jobs):
+            advance(1)
+    return out, out_y
 
 
 def _chance(items: Items, wanted: int, seed: int, n_jobs) -> float:

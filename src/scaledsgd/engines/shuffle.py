@@ -72,16 +72,17 @@ def _permuted(at, network):
 
 
 @cache
-def _dealer(arity: int):
+def dealer(arity: int):
     """`shuffle`, `riffle` and `deal`, compiled for samples of so many rows: twice as fast as for
     any number."""
 
     @numba.njit(nogil=True, cache=True)
-    def shuffle(index, targets, key, out_index, out_targets):
-        """Every sample to a place of its own: thorough, and a cache miss a sample."""
+    def shuffle(index, targets, key, first, out_index, out_targets):
+        """Samples from `first` on of an order in which every one has a place of its own: thorough,
+        and a cache miss a sample."""
         network = _network(len(targets), key)
-        for t in range(len(targets)):
-            s = _permuted(t, network)
+        for t in range(len(out_targets)):
+            s = _permuted(first + t, network)
             move(out_index, t, index, s, arity)
             out_targets[t] = targets[s]
 
@@ -151,7 +152,7 @@ class Samples:
         # A thread takes 50 us to wake, and 1 ms for a hand.
         self._hands = 1 if jobs == 1 else 4 * jobs
         self._redraw = redraw  # changes samples for their next turn, if they are to change
-        self._shuffle, riffle, self._deal = _dealer(index.shape[1])
+        self._shuffle, riffle, self._deal = dealer(index.shape[1])
         half = len(targets) // 2
         parts = list(pairwise(half * k // jobs for k in range(jobs + 1)))
         for turn, key in turns(rng, len(targets)):
@@ -174,7 +175,7 @@ class Samples:
         index = np.empty((room, self.index.shape[1]), self.index.dtype)
         targets = np.empty(room, self.targets.dtype)
         if m <= BLOCK * HAND:
-            self._shuffle(self.index, self.targets, key, index, targets)
+            self._shuffle(self.index, self.targets, key, 0, index, targets)
             yield Chunk(index, targets)
             return
         for first in range(0, even, room):
