@@ -35,7 +35,7 @@ def given(index, targets):
         return index.copy(), targets.astype(dtype)
 
     rows = int(index.max()) + 1
-    return SimpleNamespace(index=index, targets=targets, take=take, shape=(rows, rows))
+    return SimpleNamespace(index=index, targets=targets, take=take, shape=(rows, rows), negatives=None)
 
 
 def random_samples(loss, d: int, samples: int, seed: int = 0):

@@ -82,8 +82,9 @@ class CudaEngine:
         index, targets = observations.index, observations.targets
         each = index.shape[1] * index.itemsize + np.dtype(dtype).itemsize
         if 2 * each * len(targets) <= self._room():
-            moved = cupy.asarray(index) + cupy.array(shift, index.dtype)
-            data = cuda_data.Samples(moved, cupy.array(targets, dtype), rng)
+            moved = _sent(index)
+            moved += cupy.array(shift, index.dtype)
+            data = cuda_data.Samples(moved, _sent(targets).astype(dtype, copy=False), rng)
         else:
             slab = min(cuda_data.CHUNK, self._room() // (4 * each))
             if slab == 0:
@@ -190,6 +191,16 @@ class CudaEngine:
     def _room(self) -> int:
         free = cupy.cuda.Device().mem_info[0] + cupy.get_default_memory_pool().free_bytes()
         return int(_SHARE * (free if self.memory is None else min(free, self.memory)))
+
+
+def _sent(array: Any) -> Any:
+    """A copy on the GPU. CuPy's own would go through page-locked memory, and a second into getting
+    as much of that as a large array needs."""
+    if isinstance(array, cupy.ndarray):
+        return array.copy()
+    there = cupy.empty(array.shape, array.dtype)
+    there.set(np.ascontiguousarray(array))
+    return there
 
 
 def _by_value(array: np.ndarray) -> np.ndarray:

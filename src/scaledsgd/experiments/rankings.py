@@ -143,6 +143,8 @@ def judged(test: Observations) -> Callable[[Engine], Judge]:
 
 def _run(figure: RankingFigure, seen: Triplets, options: Options) -> Ranked:
     d = seen.items
+    if options.device != "cpu":  # what is timed shall not wait for the disk
+        seen = Triplets(*map(np.array, seen))
     train = Observations(seen.train, seen.train_targets, (d, d), "bpr", True)
     test = Observations(seen.test, seen.test_targets, (d, d), "bpr", True)
     problem = Problem(
