@@ -35,7 +35,8 @@ def given(index, targets):
         return index.copy(), targets.astype(dtype)
 
     rows = int(index.max()) + 1
-    return SimpleNamespace(index=index, targets=targets, take=take, shape=(rows, rows), negatives=None)
+    shape = (rows, rows)
+    return SimpleNamespace(index=index, targets=targets, take=take, shape=shape, negatives=None)
 
 
 def random_samples(loss, d: int, samples: int, seed: int = 0):

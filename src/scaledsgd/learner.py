@@ -171,7 +171,9 @@ class Learner(BaseEstimator):
             dtype=self.dtype,
             symmetric=self._symmetric,
         )
-        return self._trained(factors, policy, self.epochs * len(observations))
+        # "auto" takes the GPU for many samples; those that are drawn anew are drawn on the CPU.
+        samples = self.epochs * len(observations) if observations.negatives is None else 0
+        return self._trained(factors, policy, samples)
 
     def _search_rank(self, observations: Observations) -> int:
         """The rank asked for, or as many directions as the samples could bear out."""
