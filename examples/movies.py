@@ -54,9 +54,8 @@ for title in [t for t in WELL_KNOWN if t in numbers] or [titles[f] for f in film
     alike, _ = model.similar(numbers[title], k=5)
     print(f"{title}: {'; '.join(titles[film] for film in alike.tolist())}")
 
-# Rows of the factors are in the order in which films first came up in the table, which is that of
-# their fame. The map keeps neighbours together; its axes mean nothing.
-vectors = model.factors.right[:SHOWN]
+# The map keeps neighbours together; its axes mean nothing.
+vectors = model.vectors(films[:SHOWN])
 vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 places = TSNE(perplexity=12, init="pca", method="exact", random_state=0).fit_transform(vectors)
 shown = [titles[film] for film in films[:SHOWN].tolist()]

@@ -102,6 +102,8 @@ def test_batches_are_the_same_questions_at_once():
     assert names[1].tolist() == model.recommend(user="u1", k=3)[0].tolist()
     order = model.ranked(["red0", "blue0"], ["red5", "blue5", "red7"])
     assert order[1].tolist() == model.ranked("blue0", ["red5", "blue5", "red7"]).tolist()
+    products = model.vectors(["blue0"]) @ model.vectors(order[1].tolist()).T
+    assert (np.diff(products) <= 0).all()
 
 
 @pytest.mark.parametrize("mode", ["item-item", "user-item"])

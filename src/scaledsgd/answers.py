@@ -102,6 +102,10 @@ class Answers(_Base):
         order = candidates[np.argsort(-scores, axis=1, kind="stable")]
         return order[0] if np.ndim(row) == 0 else order
 
+    def vectors(self, items) -> np.ndarray:
+        """The learned vectors of items, a row each."""
+        return self.factors.right[self._rows(items, 1)]
+
     def _known(self, users: np.ndarray) -> tuple[np.ndarray, Lists]:
         """Vectors of users of the training, and what they had."""
         nothing = np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int64)
