@@ -91,7 +91,8 @@ def _cornac(ratings, rank: int, threads: int) -> Run:
 
     user, item, stars = ratings
     names = {"uid_map": _named(USERS), "iid_map": _named(ITEMS)}
-    data = Dataset(USERS, ITEMS, **names, uir_tuple=(user, item, stars))
+    columns = user.astype(np.int64), item.astype(np.int64), stars
+    data = Dataset(USERS, ITEMS, **names, uir_tuple=columns)
 
     def run(epochs: int):
         MF(k=rank, max_iter=epochs, num_threads=threads, use_bias=False).fit(data)

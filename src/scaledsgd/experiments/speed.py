@@ -157,8 +157,7 @@ def limits(size: Size, n_jobs: int, device: str) -> Result:
             d = min(d, 100_000)
         rng = np.random.default_rng(0)
         index = rng.integers(0, d, (size.samples, 2), dtype=np.int32)
-        targets = rng.standard_normal(len(index), dtype=np.float32)
-        seen = Observations(index, targets, (d, d), "squared", True)
+        seen = Observations(index, np.ones(len(index), np.float32), (d, d), "squared", True)
         X = aligned(d, rank, np.float32)
         X[...] = 1.0
         touch = _touching(rank if rank <= 4 else 0)
