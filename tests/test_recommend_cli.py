@@ -57,6 +57,33 @@ def test_users_and_items_from_the_command_line(run):
     assert code == 0 and [row["item"] for row in json.loads(out)] == expected.tolist()
 
 
+@pytest.mark.parametrize("mode", ["item-item", "user-item"])
+def test_what_users_chose_later_is_found_among_all_items(run, mode):
+    """Against the places that recommend gives them, counted here."""
+    run(*FIT, "--mode", mode)
+    model, table = load("m.model"), two_kinds()
+    had = set(zip(table["who"], table["what"], strict=True))
+    later = [("u0", "red"), ("u1", "blue"), ("u2", "red"), ("u3", "red")]
+    later = [
+        (who, next(f"{kind}{n}" for n in range(12) if (who, f"{kind}{n}") not in had))
+        for who, kind in later
+    ]
+    write([*later, ("nobody", "red0"), ("u0", "green")], header=("who", "what"), name="later.csv")
+    code, out, _ = run(
+        "evaluate", "m.model", "later.csv", "--user", "who", "--item", "what", "--json"
+    )
+    found = json.loads(out)
+    assert code == 0 and found["users"] == 4 and found["left_out"] == 2
+    places = [model.recommend(user=who, k=24)[0].tolist().index(what) for who, what in later]
+    assert found["mrr"] == pytest.approx(sum(1 / (1 + p) for p in places) / 4)
+    assert found["recall@10"] == pytest.approx(sum(p < 10 for p in places) / 4)
+
+    code, _, told = run("evaluate", "m.model", "a.csv", "--user", "who", "--item", "what")
+    assert code == 2 and "leakage: item" in told and told.count("\n") == 1
+    code, _, told = run("evaluate", "m.model", "a.csv", "--user", "who")
+    assert code == 2 and "belong together" in told
+
+
 def test_a_terminal_shows_a_table(run, monkeypatch):
     run(*FIT)
     monkeypatch.setenv("TERM", "dumb")  # no colours

@@ -8,7 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from . import events, metrics
+from . import evaluation, events, metrics
+from .frames import columns_of
 from .observations import real
 from .recommend import Lists, Search
 
@@ -106,6 +107,38 @@ class Answers(_Base):
         """The learned vectors of items, a row each."""
         return self.factors.right[self._rows(items, 1)]
 
+    def evaluate(self, table, *, user: str, item: str, k: int = 10) -> dict[str, float]:
+        """How well the items of these events are found among all that their users have not had:
+        the measures of `evaluation.evaluate`. Events of a user or an item that is not known from
+        training are left out, and counted."""
+        check_is_fitted(self, "history_")
+        if self._ids is None:
+            raise ValueError("this model knows no users by id: fit it to ratings or events")
+        who, what = (np.asarray(column) for column in columns_of(table, (user, item)))
+        users, items = self._histories.users, self._item_ids
+        known = np.fromiter(
+            (u in users and i in items for u, i in zip(who.tolist(), what.tolist(), strict=True)),
+            bool, len(who),
+        )  # fmt: skip
+        rows = users.rows(who[known], user)
+        had = np.diff(self._histories.of(rows)[0]) > 0
+        wanted = items.rows(what[known], item)[had]
+        shape = len(users), len(self.factors.right)
+        test = sp.csr_array((np.ones(len(wanted)), (rows[had], wanted)), shape=shape)
+        seen = self._histories.table.copy()
+        seen.resize(shape)
+        candidates = self._searched("angle" if self._symmetric else "score").table
+
+        def scores(asked: np.ndarray) -> np.ndarray:
+            return self._vectors_of(asked) @ candidates.T
+
+        found = evaluation.evaluate(scores, seen, test, k)
+        return found | {"left_out": len(who) - len(wanted)}
+
+    def _vectors_of(self, rows: np.ndarray) -> np.ndarray:
+        """Vectors of users by number, who have a history where there are only items."""
+        return self._mean(*self._histories.of(rows)) if self._symmetric else self.factors.left[rows]
+
     def _known(self, users: np.ndarray) -> tuple[np.ndarray, Lists]:
         """Vectors of users of the training, and what they had."""
         nothing = np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int64)
@@ -114,15 +147,13 @@ class Answers(_Base):
                 raise ValueError("this model knows no users: give recommend a list of items")
             return self.factors.left[self._rows(users, 0)], nothing
         rows = self._histories.users.rows(users, "user")
-        start, items, values = self._histories.of(rows)
-        if not self._symmetric:
-            return self.factors.left[rows], (start, items)
+        start, items, _ = self._histories.of(rows)
         empty = np.diff(start) == 0
-        if empty.any():
+        if self._symmetric and empty.any():
             raise ValueError(
                 f"user {users[np.argmax(empty)]!r}: the model does not know her items, give them"
             )
-        return self._mean(start, items, values), (start, items)
+        return self._vectors_of(rows), (start, items)
 
     def _unknown(self, lists, ratings) -> tuple[np.ndarray, Lists]:
         """Vectors of users who had these items."""

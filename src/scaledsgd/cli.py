@@ -163,9 +163,12 @@ def predict(
 def evaluate(
     model: Model, file: Data, row: Row = None, column: Column = None, value: Value = None,
     i: First = None, j: Second = None, k: Third = None, target: Target = None,
-    skip_unknown: Skip = False, as_json: Json = False,
+    user: User = None, item: Item = None, skip_unknown: Skip = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compare a model with the targets in a file."""
+    """Compare a model with the targets in a file, or with what users chose (--user, --item)."""
+    if user is not None or item is not None:
+        show(_found(model, file, user, item), as_json)
+        return
     names = {"row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target}
     query = _asked(model, file, names, skip_unknown)
     show(query.evaluation() | {"skipped": query.skipped}, as_json)
@@ -190,6 +193,14 @@ def _asked(path: Path, file: Path, names: dict, skip_unknown: bool) -> Query:
     from .tasks import ask
 
     return ask(load(path), open_file(file), names, skip_unknown=skip_unknown)
+
+
+def _found(path: Path, file: Path, user: str | None, item: str | None) -> dict:
+    from . import load
+    from .files import open_file
+    from .tasks import find
+
+    return find(load(path), open_file(file), user, item)
 
 
 def _summary(model: Learner, out: Path) -> dict:

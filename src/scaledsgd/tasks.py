@@ -256,3 +256,16 @@ def _like(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
             [int(n) if n.isdecimal() and n == str(int(n)) else n for n in names], object
         )
     return names
+
+
+def find(model: Learner, source: Source, user: str | None, item: str | None) -> dict[str, float]:
+    """How well a ranking finds what users chose, among all items that they have not had."""
+    if not isinstance(model, ItemRanker):
+        raise InputError(f"--user and --item: a {type(model).__name__} ranks nothing")
+    if user is None or item is None:
+        raise InputError("--user and --item name the columns of an event, and belong together")
+    table = source.table([user, item], [])
+    try:
+        return model.evaluate(table, user=user, item=item)
+    except _REFUSALS as why:
+        raise table.located(why) from None
