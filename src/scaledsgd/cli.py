@@ -110,11 +110,10 @@ def fit(
 ) -> None:
     """Learn a model from a file."""
     from .files import open_file
-    from .tables import InputError
+    from .tables import check_place
     from .tasks import estimator, train
 
-    if out.is_dir() or not out.parent.is_dir():
-        raise InputError(f"{out}: cannot be written (not a file in a folder that exists)")
+    check_place(out)
     given = {
         "rank": rank, "epochs": epochs, "learning_rate": learning_rate, "damping": damping,
         "refresh": refresh, "n_jobs": jobs, "device": device, "dtype": dtype, "random_state": seed,

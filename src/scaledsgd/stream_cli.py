@@ -17,6 +17,7 @@ import typer
 from .options import (
     Column,
     First,
+    Item,
     Json,
     Kind,
     Loss,
@@ -25,10 +26,10 @@ from .options import (
     Second,
     Target,
     Third,
+    User,
     Value,
     choice,
     flag,
-    name,
     number,
     whole,
 )
@@ -69,8 +70,8 @@ def stream(
     j: Second = None,
     k: Third = None,
     target: Target = None,
-    user: Annotated[str | None, name("Events: column with the users.")] = None,
-    item: Annotated[str | None, name("Events: column with the items.")] = None,
+    user: User = None,
+    item: Item = None,
     batch: Annotated[int | None, whole("Lines learned at a time.")] = None,
     every: Annotated[int | None, whole("Lines between checkpoints.")] = None,
     seconds: Annotated[float | None, number("Seconds between checkpoints.")] = None,
@@ -95,7 +96,7 @@ def stream(
     """
     from .sources import open_feed
     from .stream import EVERY, SECONDS, Stream, set_threads
-    from .tables import InputError
+    from .tables import InputError, check_place
 
     for text, given in (("--batch", batch), ("--every", every), ("--jobs", jobs)):
         if given is not None and given < 1:
@@ -104,8 +105,7 @@ def stream(
         if isinstance(given, str) or (given is not None and not given > 0):
             raise InputError(f"{text} {given}: not a number above 0")
     out = out or model
-    if out.is_dir() or not out.parent.is_dir():
-        raise InputError(f"{out}: cannot be written (not a file in a folder that exists)")
+    check_place(out)
     settings = {"rank": rank, "symmetric": symmetric or None, "loss": loss, "mode": mode}
     learner = _begin(out if out.exists() else model, new, settings, seed)
     if jobs:

@@ -22,6 +22,12 @@ class InputError(ValueError):
     """Input that cannot be used: one line with the file, the place and the value."""
 
 
+def check_place(path: Path) -> None:
+    """Refuse a file that cannot be written, before anything is computed for it."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"{path}: cannot be written (not a file in a folder that exists)")
+
+
 class Table(Mapping[str, np.ndarray]):
     """Columns by name. `lines` holds pairs (row, offset): from that row on, a row is found in the
     file at row + offset.

@@ -26,7 +26,7 @@ from .memory import move, prefetch
 
 BLOCK = 32  # consecutive samples that travel together: 6 cache lines of a triplet's rows
 HAND = 2048  # blocks dealt at once: 65,536 samples, about 1 MB, stay in the second-level cache
-_RIFFLES = 6
+_RIFFLES = 6  # with these the first million of 64 million samples come from all over the input
 _TILE = 16  # blocks read side by side: their lines fit the first-level cache
 
 _WORD = np.uint64(0xFFFFFFFF)

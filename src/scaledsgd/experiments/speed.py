@@ -95,6 +95,8 @@ def _bars(labels: list[str], values: dict[str, list[float]]) -> Figure:
             axes.bar_label(bars, fmt=lambda v: f"{v:.0f}" if v >= 10 else f"{v:.1f}", fontsize=7)
         axes.set_xticks(np.arange(len(labels)), labels, rotation=30, ha="right")
         axes.set_ylabel("million samples a second")
+        axes.set_axisbelow(True)
+        axes.grid(axis="x", visible=False)
         axes.legend()
         return picture
 
