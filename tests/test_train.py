@@ -66,6 +66,12 @@ def test_an_automatic_run_that_blows_up_is_taken_back_and_goes_on(monkeypatch):
     assert model.history_["loss"][-1] < 1e-6
 
 
+def test_a_run_that_only_ever_gets_worse_settles_where_it_was_best(monkeypatch):
+    monkeypatch.setattr(AutoPolicy, "review", lambda self, *_: "bad")
+    model = MatrixCompleter(rank=3, symmetric=True, random_state=0).fit(matrix())
+    assert (model.history_.stopped, model.history_.rollbacks) == ("settled", 6)
+
+
 def test_steps_are_the_same_share_of_every_side():
     factors = Factors(np.zeros((14, 2)), rows=4, spectrum=np.zeros(2))
     left, right = AutoPolicy().rates(factors, LOSSES["squared"])

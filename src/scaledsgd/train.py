@@ -170,9 +170,8 @@ class Trainer:
             return ""
         moved, columns = self._refresh(epoch), policy.columns
         verdict = policy.review(self.factors, self.engine, self.loss, held, streaming)
-        if verdict == "bad":
-            self._diverged(epoch)
-            return ""
+        if verdict == "bad":  # and if no step is small enough: there is nothing better to find
+            return "" if self._step_back() else "settled"
         if verdict == "best":
             self._keep()
         self._begin_round(moved if policy.columns == columns else np.inf)
@@ -264,12 +263,16 @@ class Trainer:
         self.policy.columns = self.kept.columns
         self.left, self.P = 0, None
 
+    def _step_back(self) -> bool:
+        """To the last state kept. Whether there is a smaller step to go on with."""
+        self._come_back()
+        self.history.rollbacks += 1
+        return self.policy.retreat()
+
     def _diverged(self, epoch: int) -> None:
         """Back to the last state kept, and on with a smaller step if it is ours to choose."""
         rate = float(self.policy.rates(self.factors, self.loss).max())
-        self._come_back()
-        self.history.rollbacks += 1
-        if not self.policy.retreat():
+        if not self._step_back():
             self.history.stopped = "diverged"
             raise DivergenceError(epoch, self.samples, rate, self.factors.condition_number)
 
