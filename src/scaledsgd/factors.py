@@ -43,8 +43,12 @@ class Algebra(Protocol):
     def gram(self, X) -> np.ndarray: ...
     def transform(self, X, T: np.ndarray) -> None: ...
 
+    def sketch(self, X) -> np.ndarray:
+        """About X^T X, from some of the rows."""
+        return _STRIDE * self.gram(X[::_STRIDE].copy())
 
-class NumpyAlgebra:
+
+class NumpyAlgebra(Algebra):
     """Gram products and changes of basis with NumPy's BLAS, in blocks of rows.
 
     The Gram of a tall matrix of three columns is a poor job for BLAS. Rows are therefore read
@@ -255,8 +259,7 @@ class Factors:
         """
         algebra = algebra or NumpyAlgebra()
         if glance and min(map(len, self.sides)) >= _STRIDE * _ENOUGH:
-            sampled = [_STRIDE * algebra.gram(side[::_STRIDE].copy()) for side in self.sides]
-            moved = self._moved(sampled, frozen)
+            moved = self._moved([algebra.sketch(side) for side in self.sides], frozen)
             if moved < CALM:
                 return moved
         grams = [algebra.gram(side) for side in self.sides]

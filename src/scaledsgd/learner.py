@@ -155,13 +155,13 @@ class Learner(BaseEstimator):
     def _start(self, observations: Observations) -> Trainer:
         self._check_settings(observations.shape)
         rank = self._search_rank(observations)
-        largest = max(float(observations.targets.max()), -float(observations.targets.min()))
+        largest = observations.largest
         if np.dtype(self.dtype) == np.float32 and largest > 1e15:  # whose square still fits
             raise ValueError(f"a target of {largest:g} is too large for dtype='float32'")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         policy = self._policy()
         shape = observations.shape
-        scale = policy.starting_scale(observations.targets, shape, rank, observations.kind)
+        scale = policy.starting_scale(observations.size, shape, rank, observations.kind)
         factors = Factors.start(
             shape,
             rank,

@@ -130,6 +130,32 @@ class Observations:
     def nbytes(self) -> int:
         return self.index.nbytes + self.targets.nbytes
 
+    @property
+    def size(self) -> float:
+        """Root mean square of the targets."""
+        return float(np.linalg.norm(self.targets) / np.sqrt(len(self)))
+
+    @property
+    def largest(self) -> float:
+        """Of the targets, whatever its sign."""
+        return max(float(self.targets.max()), -float(self.targets.min()))
+
+    def sides(self) -> dict[int, list[int]]:
+        """The columns of the index that name rows of each side."""
+        of = (0,) * self.loss.arity if self.symmetric else self.loss.sides
+        return {side: [c for c in range(len(of)) if of[c] == side] for side in set(of)}
+
+    def well_seen(self, positions: np.ndarray) -> np.ndarray:
+        """Those of the positions whose sample names only rows that are seen as often as the median
+        row, or more."""
+        for side, columns in self.sides().items():
+            seen = np.zeros(self.shape[side], dtype=np.int64)
+            for _, index, _ in self.blocks():
+                seen += np.bincount(index[:, columns].ravel(), minlength=len(seen))
+            known = seen >= np.median(seen)
+            positions = positions[known[self.index[positions][:, columns]].all(axis=1)]
+        return positions
+
     def __getitem__(self, part) -> Observations:
         """Some of the samples, by slice, mask or positions."""
         some = Observations(

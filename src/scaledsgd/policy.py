@@ -42,8 +42,9 @@ class Policy:
     cap = np.inf  # the share of its residual that a step may undo, to first order
     starting_column = 0.0  # what is added to the first column of X_0
 
-    def starting_scale(self, targets, shape, rank: int, kind: str) -> tuple[float, float]:
-        """Standard deviation of the entries of X_0 on either side: the paper's."""
+    def starting_scale(self, size: float, shape, rank: int, kind: str) -> tuple[float, float]:
+        """Standard deviation of the entries of X_0 on either side, for targets of that size: the
+        paper's."""
         return 1.0, 1.0
 
     def set_aside(self, observations: Observations, rng) -> tuple[Observations, Chunk | None]:

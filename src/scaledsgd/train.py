@@ -144,7 +144,7 @@ class Trainer:
                 self._step(Chunk(chunk.index[at:stop], chunk.targets[at:stop]), epoch)
                 done, at = done + stop - at, stop
                 if done in marks:
-                    if not self._finite(data.index):
+                    if not self.engine.finite(self.factors.X, data.index):
                         self._diverged(epoch)
                     yield done
 
@@ -242,10 +242,6 @@ class Trainer:
         """The residual before the first step, which damps the first round."""
         if not self.policy.rms:
             self.policy.expects(rms_slope(self.engine, self.factors, *seen, self.loss))
-
-    def _finite(self, index: np.ndarray) -> bool:
-        X = self.factors.X
-        return self.engine.finite(X[index] if index.size < len(X) else X)
 
     def _keep(self) -> None:
         """Remember this state as one to come back to."""

@@ -108,9 +108,8 @@ class AutoPolicy(Policy):
     def regrets(self) -> bool:
         return bool(self.last > self.held / _GAINED)
 
-    def starting_scale(self, targets, shape, rank: int, kind: str) -> tuple[float, float]:
-        self.columns, self.kind = int(rank), kind
-        self.size = float(np.linalg.norm(targets) / np.sqrt(len(targets)))
+    def starting_scale(self, size: float, shape, rank: int, kind: str) -> tuple[float, float]:
+        self.columns, self.kind, self.size = int(rank), kind, size
         start = _STARTS[kind]
         if not self.scaled:  # plain SGD never leaves a start as small as that
             return 1.0, 1.0
@@ -126,14 +125,7 @@ class AutoPolicy(Policy):
         # Errors on rows that are barely seen say nothing about a direction: only samples of which
         # every row is seen at least as often as the median are taken, some 1 in 2 to 1 in 8.
         drawn = np.unique(rng.integers(0, len(observations), 16 * wanted))
-        sides = (0,) * 3 if observations.symmetric else observations.loss.sides
-        for side in set(sides):
-            columns = [c for c in range(observations.loss.arity) if sides[c] == side]
-            seen = np.zeros(observations.shape[side], dtype=np.int64)
-            for _, index, _ in observations.blocks():
-                seen += np.bincount(index[:, columns].ravel(), minlength=len(seen))
-            known = seen >= np.median(seen)
-            drawn = drawn[known[observations.index[drawn][:, columns]].all(axis=1)]
+        drawn = observations.well_seen(drawn)
         if len(drawn) < wanted:
             return observations, None
         return observations.set_aside(rng.choice(drawn, wanted, replace=False))
@@ -230,14 +222,7 @@ class AutoPolicy(Policy):
     def _sow(self, factors: Factors, engine: Engine, start: int, stop: int, error: float) -> None:
         """Fresh, small directions from `start` on, and none from `stop`."""
         small = _SMALL * np.sqrt(self.size * error / self.first)
-        factors.X[:, start:] = 0
-        rng = np.random.default_rng([factors.seed, 3, self.epoch])
-        geo = np.sqrt(np.prod(np.sqrt(factors.shape)))
-        for side in factors.sides:
-            fresh = (
-                small * geo / np.sqrt(len(side)) * rng.standard_normal((len(side), stop - start))
-            )
-            side[:, start:stop] = engine.put(fresh.astype(factors.X.dtype))
+        engine.sow(factors, start, stop, small, [factors.seed, 3, self.epoch])
         factors.spectrum[start:] = 0.0
         self.columns = stop
 

@@ -31,7 +31,6 @@ class Engine(Algebra, Protocol):
 
     def put(self, X: np.ndarray) -> Any: ...
     def get(self, X: Any) -> np.ndarray: ...
-    def finite(self, X: Any) -> bool: ...
     def rows(self, X: Any, index: np.ndarray) -> np.ndarray: ...
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples: ...
     def run(
@@ -44,6 +43,17 @@ class Engine(Algebra, Protocol):
     ) -> float: ...  # fmt: skip
     def inverse(self, factors: Factors, eta: float) -> np.ndarray: ...
     def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray: ...
+    def finite(self, X: Any, index: np.ndarray) -> bool: ...  # the rows that the index names
+
+    def sow(self, factors: Factors, start: int, stop: int, scale: float, key: list[int]) -> None:
+        """Fresh columns from `start` on, as small as told on the geometric mean of both sides, and
+        zeros from `stop`."""
+        factors.X[:, start:] = 0
+        rng = np.random.default_rng(key)
+        geo = np.sqrt(np.prod(np.sqrt(factors.shape)))
+        for side in factors.sides:
+            fresh = scale * geo / np.sqrt(len(side)) * rng.standard_normal((len(side), stop - start))
+            side[:, start:stop] = self.put(fresh.astype(factors.X.dtype))
 
 
 # A GPU has to be woken, and CuPy and the kernels loaded: about two seconds, in which one core runs

@@ -13,7 +13,7 @@ import numpy as np
 from ..factors import LINE, Factors, NumpyAlgebra, aligned, floored
 from ..losses import Loss
 from ..observations import Observations
-from . import Chunk, kernels
+from . import Chunk, Engine, kernels
 from .shuffle import Samples
 
 # Bytes of X that are fetched in time without being asked for: half of a usual second-level cache.
@@ -23,7 +23,7 @@ _NEAR = 1 << 20
 _LEAST = 4096
 
 
-class CpuEngine(NumpyAlgebra):
+class CpuEngine(NumpyAlgebra, Engine):
     """Runs rounds on `n_jobs` threads.
 
     >>> from scaledsgd.losses import LOSSES
@@ -52,8 +52,8 @@ class CpuEngine(NumpyAlgebra):
     def get(self, X: np.ndarray) -> np.ndarray:
         return X
 
-    def finite(self, X: np.ndarray) -> bool:
-        return bool(np.isfinite(X).all())
+    def finite(self, X: np.ndarray, index: np.ndarray) -> bool:
+        return bool(np.isfinite(X[index] if index.size < len(X) else X).all())
 
     def rows(self, X: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Rows of X as an array here."""

@@ -9,7 +9,7 @@ import numpy as np
 from ..factors import Factors
 from ..losses import Loss
 from ..observations import Chunk, Observations
-from . import Samples, cuda_data, cuda_kernels
+from . import Engine, Samples, cuda_data, cuda_kernels
 from .cuda_kernels import cupy
 
 # Samples in flight do not see each other's steps. If k of them name the same row, they move it by
@@ -27,7 +27,7 @@ _BLOCK = 256
 _SHARE = 0.9  # of the free memory is ours: the rest is for CUDA's own buffers
 
 
-class CudaEngine:
+class CudaEngine(Engine):
     """Runs rounds on the GPU that CuPy has chosen.
 
     in_flight : how many samples are worked on at the same time; by default what the data allows.
@@ -67,8 +67,10 @@ class CudaEngine:
     def get(self, X: Any) -> np.ndarray:
         return cupy.ascontiguousarray(X).get()
 
-    def finite(self, X: Any) -> bool:
-        return bool(np.isfinite(self.gram(X.reshape(-1, X.shape[-1]))).all())
+    def finite(self, X: Any, index: Any) -> bool:
+        if index.size < len(X):
+            X = X[index].reshape(-1, X.shape[1])
+        return bool(np.isfinite(self.gram(X)).all())
 
     def rows(self, X: Any, index: np.ndarray) -> np.ndarray:
         """The rows that an index names."""
