@@ -85,7 +85,9 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         of a zero matrix, or when "auto" sees nothing more to gain.
     evaluations : how often an epoch the mean loss is taken.
     n_jobs : threads, lock-free; results are reproducible for a given seed with one.
-    device, dtype, random_state, callbacks, verbose : as their names say.
+    device : "cpu", "cuda", or "auto" for the GPU where it pays.
+    engine : who trains instead of this machine: a `RayEngine`.
+    dtype, random_state, callbacks, verbose : as their names say.
 
     >>> M = np.outer([1.0, 2.0, 3.0], [1.0, 1.0, 2.0])
     >>> M[2, 2] = np.nan
@@ -97,13 +99,13 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     def __init__(
         self, rank=2, *, loss="squared", symmetric=False, scaled=True,
         learning_rate: float | str = "auto", damping: float | str = "auto", refresh="round",
-        epochs=200, tol=1e-16, evaluations=1, n_jobs=1, device="cpu", dtype="float64",
-        random_state=None, callbacks=(), verbose=False,
+        epochs=200, tol=1e-16, evaluations=1, n_jobs=1, device="cpu", engine=None,
+        dtype="float64", random_state=None, callbacks=(), verbose=False,
     ):  # fmt: skip
         super().__init__(
             rank, scaled=scaled, learning_rate=learning_rate, damping=damping, refresh=refresh,
             epochs=epochs, tol=tol, evaluations=evaluations, n_jobs=n_jobs, device=device,
-            dtype=dtype, random_state=random_state, callbacks=callbacks, verbose=verbose,
+            engine=engine, dtype=dtype, random_state=random_state, callbacks=callbacks, verbose=verbose,
         )  # fmt: skip
         self.loss = loss
         self.symmetric = symmetric

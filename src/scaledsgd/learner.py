@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from os import PathLike
 from types import MappingProxyType
 
@@ -14,7 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import store
-from .engines import open_engine
+from .checkpoints import Checkpoint, facts_of, take_up
+from .engines import Engine, open_engine
 from .factors import Factors
 from .ids import Ids
 from .losses import Loss
@@ -27,8 +27,6 @@ from .tuning import AutoPolicy
 # With rank="auto": fewer than four samples for each number to be learned rarely determine it, and
 # more than 32 directions are asked for by name.
 _SAMPLES_A_NUMBER, _WIDEST = 4, 32
-
-_COUNTERS = ("samples", "seconds", "left", "began")  # of a trainer, which a file remembers
 
 
 class Learner(BaseEstimator):
@@ -54,6 +52,7 @@ class Learner(BaseEstimator):
         evaluations: int = 1,
         n_jobs: int = 1,
         device: str = "cpu",
+        engine: Engine | None = None,
         dtype: str = "float64",
         random_state: int | np.random.RandomState | None = None,
         callbacks: Iterable[Callback] = (),
@@ -69,6 +68,7 @@ class Learner(BaseEstimator):
         self.evaluations = evaluations
         self.n_jobs = n_jobs
         self.device = device
+        self.engine = engine
         self.dtype = dtype
         self.random_state = random_state
         self.callbacks = callbacks
@@ -78,7 +78,9 @@ class Learner(BaseEstimator):
     def factors(self) -> Factors:
         """The factors behind the estimator."""
         check_is_fitted(self, "history_")
-        return self._trainer.factors
+        factors = self._trainer.factors
+        factors.X = np.asarray(factors.X)  # brought here, if it lies elsewhere
+        return factors
 
     @property
     def singular_values_(self) -> np.ndarray:
@@ -159,21 +161,28 @@ class Learner(BaseEstimator):
         if np.dtype(self.dtype) == np.float32 and largest > 1e15:  # whose square still fits
             raise ValueError(f"a target of {largest:g} is too large for dtype='float32'")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        folder = getattr(self.engine, "checkpoint", None)
+        checkpoint = Checkpoint(folder, self._settings()) if folder else None
+        seed = checkpoint.seed(seed) if checkpoint else seed
         policy = self._policy()
         shape = observations.shape
         scale = policy.starting_scale(observations.size, shape, rank, observations.kind)
-        factors = Factors.start(
+        # "auto" takes the GPU for many samples; those that are drawn anew are drawn on the CPU.
+        samples = self.epochs * len(observations) if observations.negatives is None else 0
+        engine = self.engine or open_engine(self.device, self.n_jobs, samples)
+        factors = engine.start(
             shape,
             rank,
+            self._loss,
             seed=seed,
             scale=scale,
             offset=policy.starting_column,
             dtype=self.dtype,
             symmetric=self._symmetric,
         )
-        # "auto" takes the GPU for many samples; those that are drawn anew are drawn on the CPU.
-        samples = self.epochs * len(observations) if observations.negatives is None else 0
-        return self._trained(factors, policy, samples)
+        trainer = self._trained(factors, policy, engine)
+        trainer.checkpoint = checkpoint
+        return trainer
 
     def _search_rank(self, observations: Observations) -> int:
         """The rank asked for, or as many directions as the samples could bear out."""
@@ -190,8 +199,7 @@ class Learner(BaseEstimator):
         damping = 0.0 if self.damping == "auto" else float(self.damping)
         return Policy(float(self.learning_rate), damping, self.scaled)
 
-    def _trained(self, factors: Factors, policy: Policy, samples: int = 0) -> Trainer:
-        engine = open_engine(self.device, self.n_jobs, samples)
+    def _trained(self, factors: Factors, policy: Policy, engine: Engine) -> Trainer:
         rng = np.random.default_rng([factors.seed, 2])  # 0 and 1 drew the two sides of X
         per_sample = self.scaled and self.refresh == "sample"
         return Trainer(factors, self._loss, policy, engine, rng, per_sample)
@@ -238,25 +246,26 @@ class Learner(BaseEstimator):
         index = np.stack([rows + by for rows, by in zip(sides, offsets, strict=True)], axis=1)
         return self._trainer.engine.scores(self.factors, index, self._loss)
 
+    def _settings(self) -> dict:
+        """As a file can hold them."""
+        plain = {k: _plain(v) for k, v in self.get_params().items()}
+        plain = {k: v for k, v in plain.items() if v is not NotImplemented}
+        return plain | {"dtype": str(np.dtype(self.dtype))}
+
     def save(self, path: str | PathLike) -> None:
         """Write the model to one file, atomically; `scaledsgd.load` reads it back."""
         check_is_fitted(self, "history_")
         trainer, factors = self._trainer, self.factors
-        settings = {k: _plain(v) for k, v in self.get_params().items()}
-        settings = {k: v for k, v in settings.items() if v is not NotImplemented}
         facts = {
             "estimator": type(self).__name__,
-            "settings": settings | {"dtype": str(np.dtype(self.dtype))},
+            "settings": self._settings(),
             "factors": {
                 "rows": factors.rows,
                 "seed": factors.seed,
                 "scale": factors.scale,
                 "offset": factors.offset,
             },
-            "policy": asdict(trainer.policy),
-            "history": asdict(trainer.history),
-            **{name: getattr(trainer, name) for name in _COUNTERS},
-            "random": trainer.rng.bit_generator.state,
+            **facts_of(trainer),
             "ids": 0 if self._ids is None else 1 if self._symmetric else 2,
             "streams": dict(self._streams),
         }
@@ -274,13 +283,11 @@ class Learner(BaseEstimator):
         names = [Ids(arrays[f"ids{side}"]) for side in range(facts["ids"])]
         # Symmetric matrices have one set of names for both sides.
         self._ids = (names * 2)[:2] if names else None
-        self._trainer = self._trained(factors, type(self._policy())(**facts["policy"]))
-        self._trainer.history = self.history_ = History(**facts["history"])
-        for name in _COUNTERS:
-            setattr(self._trainer, name, facts.get(name, 0))
-        self._trainer.P, self._trainer.kept = arrays.get("P"), Kept.unpacked(arrays)
+        engine = self.engine or open_engine(self.device, self.n_jobs, 0)
+        self._trainer = self._trained(factors, self._policy(), engine)
+        take_up(self._trainer, facts, arrays.get("P"))
+        self._trainer.kept, self.history_ = Kept.unpacked(arrays), self._trainer.history
         self._streams = facts.get("streams", {})
-        self._trainer.rng.bit_generator.state = facts["random"]
         self.n_features_in_ = factors.shape[1]
         return self
 

@@ -67,12 +67,13 @@ class ItemRanker(Answers, Learner):
         self, rank=16, *, mode="item-item", similarity="cosine", comparisons: int | str = "auto",
         negatives="popularity", scaled=True, learning_rate: float | str = "auto",
         damping: float | str = "auto", refresh="round", epochs=5, tol=1e-16, evaluations=1,
-        n_jobs=1, device="cpu", dtype="float32", random_state=None, callbacks=(), verbose=False,
+        n_jobs=1, device="cpu", engine=None, dtype="float32", random_state=None, callbacks=(),
+        verbose=False,
     ):  # fmt: skip
         super().__init__(
             rank, scaled=scaled, learning_rate=learning_rate, damping=damping, refresh=refresh,
             epochs=epochs, tol=tol, evaluations=evaluations, n_jobs=n_jobs, device=device,
-            dtype=dtype, random_state=random_state, callbacks=callbacks, verbose=verbose,
+            engine=engine, dtype=dtype, random_state=random_state, callbacks=callbacks, verbose=verbose,
         )  # fmt: skip
         self.mode = mode
         self.similarity = similarity

@@ -64,10 +64,13 @@ class Trainer:
     began: int = 0  # rows that X had when the round began
     P: Any = None  # diagonal, or a matrix a side where it follows every sample
     kept: Kept | None = None
+    checkpoint: Any = None  # where the state goes after every epoch, if anywhere
 
     def grow(self, shape) -> None:
         """Make room for a matrix of that shape, should it be larger."""
         if any(new > old for new, old in zip(shape, self.factors.shape, strict=True)):
+            if not isinstance(self.factors.X, np.ndarray):  # in blocks, which do not grow
+                self.factors.X, self.kept = np.asarray(self.factors.X), None
             self.factors = self.factors.grow(shape)
             # A tenth more rows leaves P about as right as it was; in a stream some come with every
             # batch, and a new round for each of them would cost O(d). A P that follows every
@@ -104,7 +107,10 @@ class Trainer:
             if self.kept is None:
                 self._keep()
             with progress_bar(verbose, epochs) as advance:
-                for epoch in range(epochs):
+                first = self.checkpoint.resume(self) if self.checkpoint else 0
+                if self.history.stopped and self.checkpoint:  # it was over already
+                    return self.history
+                for epoch in range(first, epochs):
                     for done in self._epoch(data, epoch + 1, marks):
                         if evaluations == 0:
                             continue
@@ -119,6 +125,8 @@ class Trainer:
                     verdict = self._review(epoch + 1, held, streaming)
                     if verdict:
                         return self._stop(verdict, streaming)
+                    if self.checkpoint:
+                        self.checkpoint.save(self, epoch + 1)
             return self._stop("epochs", streaming)
         except DivergenceError as why:
             if not self.policy.automatic:
@@ -277,4 +285,6 @@ class Trainer:
         if self.policy.regrets and not streaming:
             self._come_back()
         self.history.stopped = why
+        if self.checkpoint:
+            self.checkpoint.save(self, -1)
         return self.history

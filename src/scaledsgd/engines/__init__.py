@@ -45,6 +45,10 @@ class Engine(Algebra, Protocol):
     def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray: ...
     def finite(self, X: Any, index: np.ndarray) -> bool: ...  # the rows that the index names
 
+    def start(self, shape, rank: int, loss: Loss, **how) -> Factors:
+        """Gaussian factors for a matrix of that shape, wherever they are best drawn."""
+        return Factors.start(shape, rank, **how)
+
     def sow(self, factors: Factors, start: int, stop: int, scale: float, key: list[int]) -> None:
         """Fresh columns from `start` on, as small as told on the geometric mean of both sides, and
         zeros from `stop`."""

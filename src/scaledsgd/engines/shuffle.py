@@ -141,12 +141,13 @@ def turns(rng: np.random.Generator, m: int) -> list[tuple[np.uint32, np.uint32]]
 class Samples:
     """A training copy of the observations, in the engine's own order.
 
-    `threads` calls a function with each of a list of arguments, so many at a time.
+    `threads` calls a function with each of a list of arguments, so many at a time. Without `rng`
+    the samples are taken to be riffled already.
     """
 
     def __init__(
-        self, index: np.ndarray, targets: np.ndarray, rng: np.random.Generator, threads: Callable,
-        jobs: int = 1, redraw: Callable | None = None,
+        self, index: np.ndarray, targets: np.ndarray, rng: np.random.Generator | None,
+        threads: Callable, jobs: int = 1, redraw: Callable | None = None,
     ):  # fmt: skip
         self.index, self.targets, self._threads = index, targets, threads
         # A thread takes 50 us to wake, and 1 ms for a hand.
@@ -155,7 +156,7 @@ class Samples:
         self._shuffle, riffle, self._deal = dealer(index.shape[1])
         half = len(targets) // 2
         parts = list(pairwise(half * k // jobs for k in range(jobs + 1)))
-        for turn, key in turns(rng, len(targets)):
+        for turn, key in turns(rng, len(targets)) if rng else ():
             how = np.int64(turn), np.uint64(key)
             threads(lambda part, how=how: riffle(index, targets, *how, *part), parts)
 
@@ -164,21 +165,23 @@ class Samples:
 
     def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
         """Every sample once, in chunks; a chunk is only valid until the next one."""
-        for chunk in self._dealt(_key(rng)):
+        for chunk in self.dealt(_key(rng), 0, len(self)):
             if self._redraw is not None:
                 self._redraw(chunk.index, rng)
             yield chunk
 
-    def _dealt(self, key: np.uint64) -> Iterator[Chunk]:
-        m, even = len(self), len(self) // BLOCK * BLOCK
-        room = min(m, self._hands * HAND * BLOCK)
+    def dealt(self, key: np.uint64, start: int, stop: int) -> Iterator[Chunk]:
+        """Samples start .. stop of the order that a key names. In all but small decks, both are
+        whole blocks from the front, or the end."""
+        m, even = len(self), min(stop, len(self) // BLOCK * BLOCK)
+        room = min(stop - start, self._hands * HAND * BLOCK)
         index = np.empty((room, self.index.shape[1]), self.index.dtype)
         targets = np.empty(room, self.targets.dtype)
         if m <= BLOCK * HAND:
-            self._shuffle(self.index, self.targets, key, 0, index, targets)
+            self._shuffle(self.index, self.targets, key, start, index, targets)
             yield Chunk(index, targets)
             return
-        for first in range(0, even, room):
+        for first in range(start, even, room):
             count = min(room, even - first)
 
             def deal(hand, first=first, count=count):
@@ -188,7 +191,7 @@ class Samples:
 
             self._threads(deal, list(range(0, count, BLOCK * HAND)))
             yield Chunk(index[:count], targets[:count])
-        if even < m:  # fewer than a block are left over
+        if even < stop:  # fewer than a block are left over
             yield Chunk(self.index[even:].copy(), self.targets[even:].copy())
 
 

@@ -1,0 +1,123 @@
+"""The workers of a run: started, asked and let go through Ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from .splits import Plan
+from .worker import Worker
+
+_AHEAD = 2  # calls that wait at a worker: it never idles, and few results lie about
+
+
+class Crew:
+    """Actors that Ray restarts when they die. Numbers past the last begin anew."""
+
+    def __init__(self, address: str, workers: int, threads: int, gpus: float):
+        self._ours = connect(address, workers * threads)
+        import ray
+
+        cpus = ray.cluster_resources().get("CPU", 0)
+        if workers * threads > cpus:
+            raise ValueError(
+                f"{workers} workers of {threads} threads need {workers * threads} CPUs, the "
+                f"cluster has {cpus:g}"
+            )
+        actor: Any = ray.remote(Worker)
+        hire = actor.options(
+            num_cpus=threads, num_gpus=gpus, max_restarts=-1, max_task_retries=-1,
+            scheduling_strategy="SPREAD",
+        )  # fmt: skip
+        self.workers = [hire.remote(number, threads, gpus > 0) for number in range(workers)]
+        self.get([worker.ready.remote() for worker in self.workers])
+
+    def __getitem__(self, number: int) -> Any:
+        return self.workers[number % len(self.workers)]
+
+    def get(self, refs: list) -> list:
+        """What was asked for, or the error that a worker met, as if it had been met here."""
+        import ray
+
+        try:
+            return ray.get(refs)
+        except ray.exceptions.RayTaskError as why:
+            raise why.cause from None
+
+    def each(self, method: str, splits: Iterable, arguments: Iterable[tuple]) -> Iterable:
+        """A function of every split, in order, a few at a time."""
+        waiting = []
+        for number, (split, given) in enumerate(zip(splits, arguments, strict=True)):
+            if len(waiting) == _AHEAD * len(self.workers):
+                yield self.get(waiting[:1])[0]
+                waiting.pop(0)
+            waiting.append(self[number].call.remote(split, method, *given))
+        for ref in waiting:
+            yield self.get([ref])[0]
+
+    def sort(self, plan: Plan) -> tuple[list, dict[int, int]]:
+        """Bring all samples to the disks of those who will run them. Returns the plan in a box, and
+        how many samples every bucket has."""
+        import ray
+
+        box, waiting, sizes = [ray.put(plan)], [], {}
+        for number in range(len(plan.splits)):
+            if len(waiting) >= _AHEAD * len(self.workers):
+                self.get(waiting.pop(0))
+            pieces = self[number].cut.options(num_returns=len(self.workers)).remote(box, number)
+            pieces = [pieces] if len(self.workers) == 1 else pieces
+            told = zip(self.workers, pieces, strict=True)
+            waiting.append([worker.add.remote(box, number, piece) for worker, piece in told])
+        for refs in waiting:
+            self.get(refs)
+        for some in self.get([worker.sizes.remote(box) for worker in self.workers]):
+            sizes |= some
+        return box, sizes
+
+    def forget(self, name: str) -> None:
+        """Have a plan removed from the disks."""
+        with suppress(Exception):  # the cluster may be gone already, at the end of the process
+            for worker in self.workers:
+                worker.forget.remote(name)
+
+    def close(self) -> None:
+        import ray
+
+        self.get([worker.ready.remote() for worker in self.workers])  # after all they have to do
+        for worker in self.workers:
+            ray.kill(worker)
+        if self._ours:
+            ray.shutdown()
+
+
+def connect(address: str, cpus: int) -> bool:
+    """Join a cluster, or start one. Whether it is ours."""
+    # Read when Ray is loaded: what it starts for us then listens on loopback addresses only. It
+    # makes no difference to a cluster that somebody else has started.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("a cluster needs Ray: pip install 'scaledsgd[ray]'") from None
+
+    if ray.is_initialized():
+        return False
+    quiet = {"logging_level": "ERROR", "log_to_driver": False}
+    try:
+        ray.init(address=address, **quiet)
+        return False
+    except ConnectionError as why:
+        if address != "auto":
+            raise ValueError(f"no Ray cluster at {address!r}") from why
+    ray.init(
+        address="local", num_cpus=max(cpus, os.cpu_count() or 1), include_dashboard=False, **quiet
+    )
+    if not ray.util.get_node_ip_address().startswith(("127.", "::1")):
+        ray.shutdown()
+        raise RuntimeError(
+            "Ray was loaded before it could be told to listen on loopback addresses only: start a "
+            "cluster and give its address, or set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"
+        )
+    return True

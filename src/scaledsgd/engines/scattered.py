@@ -1,0 +1,162 @@
+"""Observations that no single process holds: in Parquet files, or in pieces in the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from glob import glob
+from typing import Any
+
+import numpy as np
+
+from ..losses import LOSSES, Loss
+from ..observations import Chunk, Observations
+from .crew import Crew
+from .splits import RowGroup, Slab
+
+_SLAB = 1 << 20  # samples of a piece
+_PROBED = 10_000  # rows from which the median of all is taken: it is good to a percent of them
+
+
+@dataclass
+class Scattered:
+    """Samples in splits. To a policy and a trainer they are as any `Observations`."""
+
+    crew: Crew
+    splits: list[Any]
+    shape: tuple[int, int]
+    loss: Loss
+    symmetric: bool
+    size: float  # root mean square of the targets
+    largest: float
+    ids: list[np.ndarray]  # of the rows of each side, where files have names for them
+    apart: list[np.ndarray]  # positions in each split that are set aside
+    negatives = None
+    disposable = False
+    sides = Observations.sides
+
+    @classmethod
+    def of(cls, observations: Any, crew: Crew) -> Scattered:
+        """Observations given to the object store, unless they are scattered already."""
+        if isinstance(observations, Scattered):
+            return observations
+        import ray
+
+        splits = []
+        for start in range(0, len(observations), _SLAB):
+            part = slice(start, start + _SLAB)
+            index, targets = observations.index[part], observations.targets[part]
+            splits.append(Slab([ray.put((index, targets))], len(targets)))
+        return cls(
+            crew, splits, observations.shape, observations.loss, observations.symmetric,
+            observations.size, observations.largest, [], [np.zeros(0, int)] * len(splits),
+        )  # fmt: skip
+
+    @classmethod
+    def files(
+        cls, crew: Crew, files: str | Iterable[str], columns: tuple[str, ...], target: str | None,
+        loss: str, symmetric: bool,
+    ) -> Scattered:  # fmt: skip
+        """The rows of Parquet files, whose columns hold ids in the order of the loss's table."""
+        import ray
+
+        splits = _row_groups(files, columns, target)
+        table = LOSSES[loss]
+        sides = (0,) * len(columns) if symmetric else table.sides
+        ids = [np.zeros(0, int)] * (1 if symmetric else 2)
+        squares = largest = 0.0
+        found = crew.each("found", splits, [(loss,)] * len(splits))
+        for held, sum_of_squares, most in found:
+            squares, largest = squares + sum_of_squares, max(largest, most)
+            for side, new in zip(sides, held, strict=True):
+                ids[side] = new if not len(ids[side]) else _union(ids[side], new)
+        boxes = [[ray.put(known)] for known in ids]
+        splits = [split._replace(known=tuple(boxes[side] for side in sides)) for split in splits]
+        count = sum(split.count for split in splits)
+        shape = (len(ids[0]), len(ids[-1]))
+        size = float(np.sqrt(squares / count))
+        nothing = [np.zeros(0, int)] * len(splits)
+        return cls(crew, splits, shape, table, symmetric, size, largest, ids, nothing)
+
+    def __len__(self) -> int:
+        return sum(split.count for split in self.splits) - sum(map(len, self.apart))
+
+    @property
+    def kind(self) -> str:
+        return self.loss.name
+
+    def set_aside(self, positions: np.ndarray) -> tuple[Scattered, Chunk]:
+        """The samples without those at the positions, and those."""
+        return replace(self, apart=self._by_split(np.sort(positions))), self._picked(positions)
+
+    def sampled(self, count: int, rng: np.random.Generator) -> Chunk:
+        """Some of the samples, drawn at random."""
+        everything = sum(split.count for split in self.splits)
+        apart = [first + own for first, own in zip(self._firsts(), self.apart, strict=True)]
+        drawn = np.setdiff1d(rng.integers(everything, size=count + count // 8), np.concatenate(apart))
+        return self._picked(rng.permutation(drawn)[:count])
+
+    def well_seen(self, positions: np.ndarray) -> np.ndarray:
+        """Those of the positions whose sample names only rows that are seen as often as the median
+        row, or more."""
+        index = self._picked(positions).index
+        kept = np.ones(len(positions), bool)
+        for side, columns in self.sides().items():
+            probed = np.unique(np.linspace(0, self.shape[side] - 1, _PROBED).astype(np.int64))
+            rows = np.union1d(index[:, columns], probed)
+            arguments = [(rows, columns, apart) for apart in self.apart]
+            counts = sum(self.crew.each("counted", self.splits, arguments))
+            enough = np.median(counts[np.searchsorted(rows, probed)])
+            kept &= (counts[np.searchsorted(rows, index[:, columns])] >= enough).all(axis=1)
+        return positions[kept]
+
+    def _firsts(self) -> np.ndarray:
+        return np.cumsum([0, *(split.count for split in self.splits[:-1])])
+
+    def _by_split(self, positions: np.ndarray) -> list[np.ndarray]:
+        """Sorted positions, each counted from the beginning of its split."""
+        firsts = self._firsts()
+        ends = np.searchsorted(positions, firsts)
+        return [part - first for part, first in zip(np.split(positions, ends[1:]), firsts, strict=True)]
+
+    def _picked(self, positions: np.ndarray) -> Chunk:
+        """The samples at the positions, in their order."""
+        order = np.argsort(positions, kind="stable")
+        wanted = self._by_split(positions[order])
+        named = [(split, own) for split, own in zip(self.splits, wanted, strict=True) if len(own)]
+        found = self.crew.each("picked", [split for split, _ in named], [(own,) for _, own in named])
+        index, targets = (np.concatenate(column) for column in zip(*found, strict=True))
+        back = np.argsort(order)
+        return Chunk(index[back], targets[back])
+
+
+def _union(known: np.ndarray, new: np.ndarray) -> np.ndarray:
+    if known.dtype.kind != new.dtype.kind:
+        raise ValueError(f"ids are numbers here ({known[0]!r}) and words there ({new[0]!r})")
+    return np.union1d(known, new)
+
+
+def _row_groups(files, columns: tuple[str, ...], target: str | None) -> list[RowGroup]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    paths = sorted(glob(files)) if isinstance(files, str) else [str(file) for file in files]
+    if not paths:
+        raise ValueError(f"{files}: no such files")
+    groups = []
+    for path in paths:
+        try:
+            held = pq.read_metadata(path)
+        except (OSError, pa.ArrowInvalid) as why:
+            raise ValueError(f"{path}: not a Parquet file that can be read ({why})") from None
+        names = held.schema.to_arrow_schema().names
+        for name in (*columns, *([target] if target else [])):
+            if name not in names:
+                raise ValueError(f"{path}: no column {name!r}: the file has {', '.join(names)}")
+        for group in range(held.num_row_groups):
+            count = held.row_group(group).num_rows
+            if count:
+                groups.append(RowGroup(path, group, count, columns, target))
+    if not groups:
+        raise ValueError(f"{paths[0]}: no observations")
+    return groups
