@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .completers import DistanceCompleter, MatrixCompleter
+    from .engines.cluster import RayEngine
     from .learner import Learner
     from .observations import Observations
     from .progress import DivergenceError
@@ -26,6 +27,7 @@ _HOMES = {
     "DistanceCompleter": "completers",
     "ItemRanker": "ranker",
     "Observations": "observations",
+    "RayEngine": "engines.cluster",
     "DivergenceError": "progress",
     "ModelFileError": "store",
     "learn_many": "stream",
@@ -38,6 +40,7 @@ __all__ = [
     "MatrixCompleter",
     "ModelFileError",
     "Observations",
+    "RayEngine",
     "learn_many",
     "load",
 ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from . import store
-from .progress import History
 from .train import Kept, Trainer
 
 _COUNTERS = ("samples", "seconds", "left", "began")
@@ -28,7 +28,7 @@ def facts_of(trainer: Trainer) -> dict:
 def take_up(trainer: Trainer, facts: dict, P: np.ndarray | None) -> None:
     """Bring a trainer to the state that a file remembers."""
     trainer.policy = type(trainer.policy)(**facts["policy"])
-    trainer.history = History(**facts["history"])
+    vars(trainer.history).update(facts["history"])
     for name in _COUNTERS:
         setattr(trainer, name, facts.get(name, 0))
     trainer.P = P
@@ -64,7 +64,8 @@ class Checkpoint:
             raise ValueError(f"{self.folder}: the checkpoint is of a run on other data")
         take_up(trainer, facts, arrays.get("P"))
         factors.spectrum = arrays["spectrum"]
-        read = trainer.engine.read
+        engine: Any = trainer.engine
+        read = engine.read
         factors.X[:] = read(self.folder, facts["blocks"], factors.X)
         kept = read(self.folder, facts["kept"], factors.X)
         sides = [kept[: len(factors.left)], kept[len(factors.left) :]]
@@ -75,8 +76,9 @@ class Checkpoint:
     def save(self, trainer: Trainer, epoch: int) -> None:
         """Write the state, and remove what no longer belongs to it."""
         assert trainer.kept is not None
+        engine: Any = trainer.engine
         spreads = [trainer.factors.X, *trainer.kept.sides]
-        blocks, *kept = trainer.engine.write(self.folder, spreads, f"epoch{epoch}")
+        blocks, *kept = engine.write(self.folder, spreads, f"epoch{epoch}")
         kept = [name for side in kept for name in side]
         facts = facts_of(trainer) | {
             "settings": self.settings,

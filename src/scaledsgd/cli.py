@@ -16,6 +16,7 @@ from .options import (
     Column,
     Data,
     Dtype,
+    Files,
     First,
     Item,
     Json,
@@ -75,7 +76,7 @@ def demo(
 
 @app.command()
 def fit(
-    file: Data,
+    files: Files,
     out: Annotated[Path, typer.Option(help="Where the model goes.", metavar="MODEL")],
     kind: Annotated[Kind | None, choice("matrix (the default), distance or ranking.")] = None,
     user: User = None,
@@ -106,12 +107,17 @@ def fit(
     device: Annotated[str | None, choice("cpu, cuda or auto.")] = None,
     dtype: Annotated[Dtype | None, choice("Of the factors: float32 or float64.")] = None,
     seed: Annotated[int | None, whole("Of the start and the order.")] = None,
+    ray: Annotated[str | None, choice("Address of a Ray cluster, auto or local.")] = None,
+    workers: Annotated[int | None, whole("Of the cluster.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder to go on from after a crash.", metavar="DIR")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Learn a model from a file."""
+    """Learn a model from a file, or on a cluster from many."""
     from .files import open_file
-    from .tables import check_place
-    from .tasks import estimator, train
+    from .tables import InputError, check_place
+    from .tasks import estimator, train, train_on_cluster
 
     check_place(out)
     given = {
@@ -119,6 +125,7 @@ def fit(
         "refresh": refresh, "n_jobs": jobs, "device": device, "dtype": dtype, "random_state": seed,
         "loss": loss, "mode": mode, "symmetric": symmetric or None, "scaled": not plain,
         "similarity": similarity, "comparisons": comparisons, "negatives": negatives,
+        "engine": _cluster(ray, workers, jobs, checkpoint),
     }  # fmt: skip
     settings = {
         name: getattr(value, "value", value)  # of a choice, the word
@@ -131,8 +138,14 @@ def fit(
         "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
         "user": user, "item": item, "time": time,
     }  # fmt: skip
-    train(model, open_file(file), names)
+    if ray is not None:
+        train_on_cluster(model, files, names)
+    elif len(files) == 1:
+        train(model, open_file(files[0]), names)
+    else:
+        raise InputError(f"{len(files)} files are read on a cluster: give --ray")
     model.save(out)
+    model.settle()
     show(_summary(model, out), as_json)
 
 
@@ -184,6 +197,17 @@ def doctor(as_json: Json = False) -> None:
         print(json.dumps(found | {"samples_per_second": measured}, indent=2))
         return
     show(found | {what: f"{speed / 1e6:.1f} M samples/s" for what, speed in measured.items()})
+
+
+def _cluster(ray: str | None, workers: int | None, jobs: int | None, checkpoint: Path | None):
+    if ray is None:
+        if workers is not None or checkpoint is not None:
+            raise typer.BadParameter("--workers and --checkpoint belong to a cluster: give --ray")
+        return None
+    from . import RayEngine
+
+    folder = str(checkpoint) if checkpoint else None
+    return RayEngine(ray, workers or 2, threads=jobs or 1, checkpoint=folder)
 
 
 def _asked(path: Path, file: Path, names: dict, skip_unknown: bool) -> Query:

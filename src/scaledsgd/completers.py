@@ -10,7 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .frames import columns_of
+from .frames import are_files, columns_of
 from .ids import Ids
 from .learner import Learner
 from .losses import LOSSES, Loss
@@ -22,7 +22,8 @@ class Completer(Learner):
 
     def fit(self, X, y=None, *, row=None, column=None, value=None):
         """Learn from a sparse matrix (stored entries are what is known), an array with NaN for
-        the unknown, a frame with the named columns, or Observations."""
+        the unknown, a frame with the named columns, or Observations. On a cluster, from Parquet
+        files: a pattern or a list of paths."""
         return self._learn(X, (row, column, value), self.epochs, fresh=True)
 
     def partial_fit(self, X, y=None, *, row=None, column=None, value=None):
@@ -37,6 +38,8 @@ class Completer(Learner):
         loss, symmetric = self._loss.name, self._symmetric
         if isinstance(X, Observations):
             observations = X
+        elif are_files(X):
+            observations = self._in_files(X, names[:2], names[2])
         elif self._ids is not None:
             rows, columns, targets = columns_of(X, names)
             i, j = self._ids[0].add(rows, names[0]), self._ids[1].add(columns, names[1])
@@ -105,7 +108,8 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         super().__init__(
             rank, scaled=scaled, learning_rate=learning_rate, damping=damping, refresh=refresh,
             epochs=epochs, tol=tol, evaluations=evaluations, n_jobs=n_jobs, device=device,
-            engine=engine, dtype=dtype, random_state=random_state, callbacks=callbacks, verbose=verbose,
+            engine=engine, dtype=dtype, random_state=random_state, callbacks=callbacks,
+            verbose=verbose,
         )  # fmt: skip
         self.loss = loss
         self.symmetric = symmetric

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path  # noqa: F401  (for the example)
 
 import narwhals as nw
 
@@ -18,3 +20,13 @@ def columns_of(table, names: Iterable[str]) -> list:
         if name not in held:
             raise ValueError(f"unknown column {name!r}: the table has {', '.join(map(str, held))}")
     return [get(name) for name in names]
+
+
+def are_files(data) -> bool:
+    """Whether data is given by the names of files.
+
+    >>> are_files("events/*.parquet"), are_files([Path("a.parquet")]), are_files([[1.0]])
+    (True, True, False)
+    """
+    several = data if isinstance(data, list | tuple) else [data]
+    return bool(several) and all(isinstance(name, str | PathLike) for name in several)

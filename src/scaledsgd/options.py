@@ -97,6 +97,13 @@ Item = Annotated[str | None, name("Ratings or events: column with the items.")]
 Time = Annotated[str | None, name("Ratings or events: column that orders them.")]
 
 Model = Annotated[Path, typer.Argument(help="A model that fit wrote.", metavar="MODEL")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        help="A .csv, .tsv, .parquet, .npz or .mtx file; with --ray, Parquet files.",
+        metavar="FILE...",
+    ),
+]
 Data = Annotated[
     Path, typer.Argument(help="A .csv, .tsv, .parquet, .npz or .mtx file.", metavar="FILE")
 ]

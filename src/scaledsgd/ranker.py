@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from . import events, metrics
 from .answers import Answers
 from .data.ratings import SIMILARITIES, triplets
-from .frames import columns_of
+from .frames import are_files, columns_of
 from .histories import Histories, last_of
 from .ids import Ids
 from .interactions import UNNAMED, Interactions, read
@@ -73,7 +73,8 @@ class ItemRanker(Answers, Learner):
         super().__init__(
             rank, scaled=scaled, learning_rate=learning_rate, damping=damping, refresh=refresh,
             epochs=epochs, tol=tol, evaluations=evaluations, n_jobs=n_jobs, device=device,
-            engine=engine, dtype=dtype, random_state=random_state, callbacks=callbacks, verbose=verbose,
+            engine=engine, dtype=dtype, random_state=random_state, callbacks=callbacks,
+            verbose=verbose,
         )  # fmt: skip
         self.mode = mode
         self.similarity = similarity
@@ -148,6 +149,9 @@ class ItemRanker(Answers, Learner):
             return self._observe_events(triplets, names, whole=y, reset=reset)
         if isinstance(triplets, Observations):
             return triplets
+        if are_files(triplets):
+            i, j, k, target = names
+            return self._in_files(triplets, (j, k, i), target)
         if self._ids is None:
             triplets = np.asarray(triplets)
             if triplets.ndim != 2 or triplets.shape[1] != 3:

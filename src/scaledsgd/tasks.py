@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import scipy.sparse as sp
 
 from .completers import DistanceCompleter, MatrixCompleter
 from .data import progress_bar
+from .files import open_file
 from .learner import Learner
 from .metrics import auc_of
 from .observations import Observations
@@ -68,6 +71,21 @@ def train(model: Estimator, source: Source, names: Names) -> None:
         model.fit(table, **named)
     except _REFUSALS as why:
         raise table.located(why) from None
+
+
+def train_on_cluster(model: Estimator, files: Sequence[Path], names: Names) -> None:
+    """Fit a model to Parquet files that the machines of its engine read."""
+    if names.get("user") or names.get("item"):
+        raise InputError("--user, --item: events are made comparisons of without --ray")
+    paths = [path for file in files for path in sorted(glob(str(file)))]
+    if not paths:
+        raise InputError(f"{files[0]}: no such file")
+    wrong = next((path for path in paths if not path.endswith(".parquet")), None)
+    if wrong is not None:
+        raise InputError(f"{wrong}: a cluster reads Parquet files")
+    columns = _columns(open_file(Path(paths[0])), model, names, least=3)
+    named = dict(zip(_COLUMNS[model._loss.arity], columns, strict=False))
+    model.fit(paths, **named)
 
 
 def _events(source: Source, model: Learner, names: Names) -> dict[str, str]:

@@ -92,6 +92,7 @@ class Trainer:
         held, streaming = None, epochs == 1
         if not streaming:
             observations, held = self.policy.set_aside(observations, self.rng)
+        self.factors = self.engine.packed(self.factors)
         shift = [side * self.factors.begin for side in self.loss.sides]
         if held is not None:
             held = Chunk(held.index + np.array(shift), held.targets)

@@ -45,6 +45,13 @@ class Engine(Algebra, Protocol):
     def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray: ...
     def finite(self, X: Any, index: np.ndarray) -> bool: ...  # the rows that the index names
 
+    def packed(self, factors: Factors) -> Factors:
+        """The factors without a gap, where one would be in the way."""
+        return factors
+
+    def close(self) -> None:
+        """Let go of what is held elsewhere."""
+
     def start(self, shape, rank: int, loss: Loss, **how) -> Factors:
         """Gaussian factors for a matrix of that shape, wherever they are best drawn."""
         return Factors.start(shape, rank, **how)
@@ -56,7 +63,9 @@ class Engine(Algebra, Protocol):
         rng = np.random.default_rng(key)
         geo = np.sqrt(np.prod(np.sqrt(factors.shape)))
         for side in factors.sides:
-            fresh = scale * geo / np.sqrt(len(side)) * rng.standard_normal((len(side), stop - start))
+            fresh = (
+                scale * geo / np.sqrt(len(side)) * rng.standard_normal((len(side), stop - start))
+            )
             side[:, start:stop] = self.put(fresh.astype(factors.X.dtype))
 
 

@@ -31,8 +31,8 @@ _EVALUATED = 1 << 16
 class RayEngine(Engine):
     """Runs rounds on `workers` workers of a Ray cluster.
 
-    address : of a cluster, as Ray spells it; "auto" finds the one that this machine belongs to, or
-        starts one on this machine, for this process and for nobody else.
+    address : of a cluster, as Ray spells it; "local" starts one on this machine, for this process
+        and for nobody else; "auto" finds the one that this machine belongs to, or starts one.
     threads, gpus : of each worker.
     checkpoint : a folder that all machines share. After every epoch the state of the run goes
         there, and the same call begun anew takes up from it.
@@ -70,14 +70,16 @@ class RayEngine(Engine):
         return self._crew
 
     def close(self) -> None:
-        """Let the workers go. What was learned has to be fetched before, as `model.factors` does."""
+        """Let the workers go. What they hold has to be fetched before, as `model.factors` does."""
         if self._crew is not None:
             self._crew.close()
             self._crew = None
 
-    def open(self, files, names: dict[str, str | None], loss: Loss, symmetric: bool) -> Scattered:
+    def open(
+        self, files, columns: tuple, target: str | None, loss: Loss, symmetric: bool
+    ) -> Scattered:
         """Observations that stay in their files."""
-        return Scattered.files(self.crew, files, names, loss, symmetric)
+        return Scattered.files(self.crew, files, columns, target, loss, symmetric)
 
     def start(self, shape, rank: int, loss: Loss, *, symmetric: bool, dtype, **how) -> Factors:
         """Gaussian factors, drawn where they will lie."""
@@ -89,6 +91,11 @@ class RayEngine(Engine):
                 ref = self.crew[len(blocks)].fresh.remote(factors, side, first, last)
                 blocks.append(Block(ref, last - first))
         return replace(factors, X=Spread(blocks, rank, dtype), rows=None if symmetric else shape[0])
+
+    def packed(self, factors: Factors) -> Factors:
+        if not factors.gap:
+            return factors
+        return replace(factors, X=factors.compact(), gap=0, room=None)
 
     def put(self, X: Any) -> Any:
         """X in blocks; the driver keeps no copy."""
@@ -128,6 +135,7 @@ class RayEngine(Engine):
         """The next samples of the epoch, with a frozen diagonal P; returns the sum of squared
         slopes."""
         span: Any = chunk.targets
+        X: Any = factors.X
         data, told, ran = span.data, [], 0
         for s, part in data.visits(len(span)):
             for g, group in enumerate(data.plan.schedule.groups[s]):
@@ -136,7 +144,7 @@ class RayEngine(Engine):
                 if first == last:
                     continue
                 ran += last - first
-                blocks = [factors.X.blocks[number] for number in group]
+                blocks = [X.blocks[number] for number in group]
                 turns = [block.turn for block in blocks]
                 job = Job(data.box, bucket, data.key, part, loss.name, P, rates, cap, turns)
                 call = self.crew[g].run.options(num_returns=len(blocks) + 1)
@@ -202,7 +210,8 @@ class RayEngine(Engine):
 
     def sow(self, factors: Factors, start: int, stop: int, scale: float, key: list[int]) -> None:
         geo, number = np.sqrt(np.prod(np.sqrt(factors.shape))), 0
-        for side in factors.sides:
+        sides: Any = factors.sides
+        for side in sides:
             for block in side.blocks:
                 small, own = scale * geo / np.sqrt(len(side)), [*key, number]
                 call = self.crew[number].sow

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from .splits import Plan
@@ -40,10 +43,11 @@ class Crew:
     def get(self, refs: list) -> list:
         """What was asked for, or the error that a worker met, as if it had been met here."""
         import ray
+        from ray.exceptions import RayTaskError
 
         try:
             return ray.get(refs)
-        except ray.exceptions.RayTaskError as why:
+        except RayTaskError as why:
             raise why.cause from None
 
     def each(self, method: str, splits: Iterable, arguments: Iterable[tuple]) -> Iterable:
@@ -94,9 +98,12 @@ class Crew:
 
 def connect(address: str, cpus: int) -> bool:
     """Join a cluster, or start one. Whether it is ours."""
-    # Read when Ray is loaded: what it starts for us then listens on loopback addresses only. It
-    # makes no difference to a cluster that somebody else has started.
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    known = {"auto": _running(), "local": None}.get(address, address)
+    if known is None:
+        # Read when Ray is loaded: what it starts then listens on loopback addresses only.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        if "RAY_AUTH_MODE" not in os.environ:  # versions that know it ask for this token
+            os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", token_hex(32)
     try:
         import ray
     except ImportError:
@@ -104,20 +111,37 @@ def connect(address: str, cpus: int) -> bool:
 
     if ray.is_initialized():
         return False
-    quiet = {"logging_level": "ERROR", "log_to_driver": False}
-    try:
-        ray.init(address=address, **quiet)
+    quiet: Any = {"logging_level": "ERROR", "log_to_driver": False}
+    if known is not None:
+        if "://" not in known and not _answers(known):
+            raise ValueError(f"no Ray cluster answers at {known}")
+        ray.init(address=known, **quiet)
         return False
-    except ConnectionError as why:
-        if address != "auto":
-            raise ValueError(f"no Ray cluster at {address!r}") from why
-    ray.init(
-        address="local", num_cpus=max(cpus, os.cpu_count() or 1), include_dashboard=False, **quiet
-    )
+    count = max(cpus, os.cpu_count() or 1)
+    ray.init(address="local", num_cpus=count, include_dashboard=False, **quiet)
     if not ray.util.get_node_ip_address().startswith(("127.", "::1")):
         ray.shutdown()
-        raise RuntimeError(
+        raise ValueError(
             "Ray was loaded before it could be told to listen on loopback addresses only: start a "
             "cluster and give its address, or set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"
         )
+    return True
+
+
+def _running() -> str | None:
+    """The cluster that the environment names, or that `ray start` left word of and that answers."""
+    named = os.environ.get("RAY_ADDRESS")
+    note = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+    if named or not note.exists():
+        return named
+    found = note.read_text().strip()
+    return found if _answers(found) else None
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, ValueError):
+        return False
     return True

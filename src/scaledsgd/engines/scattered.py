@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from glob import glob
 from typing import Any
 
 import numpy as np
 
-from ..losses import LOSSES, Loss
+from ..losses import Loss
 from ..observations import Chunk, Observations
 from .crew import Crew
 from .splits import RowGroup, Slab
@@ -54,29 +53,32 @@ class Scattered:
 
     @classmethod
     def files(
-        cls, crew: Crew, files: str | Iterable[str], columns: tuple[str, ...], target: str | None,
-        loss: str, symmetric: bool,
+        cls, crew: Crew, files: Any, columns: tuple[str | None, ...], target: str | None,
+        loss: Loss, symmetric: bool,
     ) -> Scattered:  # fmt: skip
-        """The rows of Parquet files, whose columns hold ids in the order of the loss's table."""
+        """The rows of Parquet files. Named columns hold ids, in the order of the loss's table;
+        those without names are taken in the files' order, and hold row numbers."""
         import ray
 
         splits = _row_groups(files, columns, target)
-        table = LOSSES[loss]
-        sides = (0,) * len(columns) if symmetric else table.sides
+        named = columns[0] is not None
+        sides = (0,) * loss.arity if symmetric else loss.sides
         ids = [np.zeros(0, int)] * (1 if symmetric else 2)
         squares = largest = 0.0
-        found = crew.each("found", splits, [(loss,)] * len(splits))
+        found = crew.each("found", splits, [(loss.name, named)] * len(splits))
         for held, sum_of_squares, most in found:
             squares, largest = squares + sum_of_squares, max(largest, most)
             for side, new in zip(sides, held, strict=True):
-                ids[side] = new if not len(ids[side]) else _union(ids[side], new)
-        boxes = [[ray.put(known)] for known in ids]
-        splits = [split._replace(known=tuple(boxes[side] for side in sides)) for split in splits]
-        count = sum(split.count for split in splits)
-        shape = (len(ids[0]), len(ids[-1]))
-        size = float(np.sqrt(squares / count))
-        nothing = [np.zeros(0, int)] * len(splits)
-        return cls(crew, splits, shape, table, symmetric, size, largest, ids, nothing)
+                ids[side] = _union(ids[side], new)
+        if named:
+            shape = (len(ids[0]), len(ids[-1]))
+            boxes = [[ray.put(known)] for known in ids]
+            splits = [split._replace(known=tuple(boxes[s] for s in sides)) for split in splits]
+        else:
+            shape, ids = (int(ids[0][-1]) + 1, int(ids[-1][-1]) + 1), []
+        size = float(np.sqrt(squares / sum(split.count for split in splits)))
+        apart = [np.zeros(0, int)] * len(splits)
+        return cls(crew, splits, shape, loss, symmetric, size, largest, ids, apart)
 
     def __len__(self) -> int:
         return sum(split.count for split in self.splits) - sum(map(len, self.apart))
@@ -93,7 +95,9 @@ class Scattered:
         """Some of the samples, drawn at random."""
         everything = sum(split.count for split in self.splits)
         apart = [first + own for first, own in zip(self._firsts(), self.apart, strict=True)]
-        drawn = np.setdiff1d(rng.integers(everything, size=count + count // 8), np.concatenate(apart))
+        drawn = np.setdiff1d(
+            rng.integers(everything, size=count + count // 8), np.concatenate(apart)
+        )
         return self._picked(rng.permutation(drawn)[:count])
 
     def well_seen(self, positions: np.ndarray) -> np.ndarray:
@@ -105,7 +109,7 @@ class Scattered:
             probed = np.unique(np.linspace(0, self.shape[side] - 1, _PROBED).astype(np.int64))
             rows = np.union1d(index[:, columns], probed)
             arguments = [(rows, columns, apart) for apart in self.apart]
-            counts = sum(self.crew.each("counted", self.splits, arguments))
+            counts = np.sum(list(self.crew.each("counted", self.splits, arguments)), axis=0)
             enough = np.median(counts[np.searchsorted(rows, probed)])
             kept &= (counts[np.searchsorted(rows, index[:, columns])] >= enough).all(axis=1)
         return positions[kept]
@@ -117,32 +121,39 @@ class Scattered:
         """Sorted positions, each counted from the beginning of its split."""
         firsts = self._firsts()
         ends = np.searchsorted(positions, firsts)
-        return [part - first for part, first in zip(np.split(positions, ends[1:]), firsts, strict=True)]
+        return [
+            part - first for part, first in zip(np.split(positions, ends[1:]), firsts, strict=True)
+        ]
 
     def _picked(self, positions: np.ndarray) -> Chunk:
         """The samples at the positions, in their order."""
         order = np.argsort(positions, kind="stable")
         wanted = self._by_split(positions[order])
         named = [(split, own) for split, own in zip(self.splits, wanted, strict=True) if len(own)]
-        found = self.crew.each("picked", [split for split, _ in named], [(own,) for _, own in named])
+        found = self.crew.each(
+            "picked", [split for split, _ in named], [(own,) for _, own in named]
+        )
         index, targets = (np.concatenate(column) for column in zip(*found, strict=True))
         back = np.argsort(order)
         return Chunk(index[back], targets[back])
 
 
 def _union(known: np.ndarray, new: np.ndarray) -> np.ndarray:
+    if not len(known):
+        return new
     if known.dtype.kind != new.dtype.kind:
         raise ValueError(f"ids are numbers here ({known[0]!r}) and words there ({new[0]!r})")
     return np.union1d(known, new)
 
 
-def _row_groups(files, columns: tuple[str, ...], target: str | None) -> list[RowGroup]:
+def _row_groups(files: Any, columns: tuple, target: str | None) -> list[RowGroup]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    paths = sorted(glob(files)) if isinstance(files, str) else [str(file) for file in files]
+    files = files if isinstance(files, list | tuple) else [files]
+    paths = [path for name in files for path in sorted(glob(str(name)))]
     if not paths:
-        raise ValueError(f"{files}: no such files")
+        raise ValueError(f"{files[0]}: no such file")
     groups = []
     for path in paths:
         try:
@@ -150,6 +161,14 @@ def _row_groups(files, columns: tuple[str, ...], target: str | None) -> list[Row
         except (OSError, pa.ArrowInvalid) as why:
             raise ValueError(f"{path}: not a Parquet file that can be read ({why})") from None
         names = held.schema.to_arrow_schema().names
+        if columns[0] is None:
+            if len(names) < 3:
+                raise ValueError(f"{path}: 3 columns are needed, the file has {', '.join(names)}")
+            # i, j, k and the target in a file are j, k, i in the table.
+            columns = tuple(names[:2] if len(columns) == 2 else [*names[1:3], names[0]])
+            target = next(iter(names[len(columns) :]), None)
+        if target is None and len(columns) == 2:
+            raise ValueError(f"{path}: the column with the values has to be named")
         for name in (*columns, *([target] if target else [])):
             if name not in names:
                 raise ValueError(f"{path}: no column {name!r}: the file has {', '.join(names)}")

@@ -32,17 +32,15 @@ class RowGroup(NamedTuple):
     count: int
     columns: tuple[str, ...]
     target: str | None
-    known: tuple[list, ...] = ()  # a box for each column, with the ids in the order of their rows
+    known: tuple[list, ...] = ()  # a box for each column, with its ids in order; or they are rows
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         import ray
 
         columns, targets = self.ids()
-        known = [ray.get(box[0]) for box in self.known]
-        index = np.empty((self.count, len(columns)), np.int64)
-        for c, (ids, rows) in enumerate(zip(columns, known, strict=True)):
-            index[:, c] = np.searchsorted(rows, ids)
-        return index, targets
+        for c, box in enumerate(self.known):
+            columns[c] = np.searchsorted(ray.get(box[0]), columns[c])
+        return np.stack(columns, axis=1), targets
 
     def ids(self) -> tuple[list[np.ndarray], np.ndarray]:
         """The columns as they are in the file, and the targets."""

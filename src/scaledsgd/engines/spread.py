@@ -18,8 +18,8 @@ class Block:
     ref: Any
     rows: int
     turn: np.ndarray | None = None
-    gram: np.ndarray | None = None
-    sketch: np.ndarray | None = None  # about the same, from some of the rows
+    gram: Any = None
+    sketch: Any = None  # about the same, from some of the rows
     file: str | None = None  # where else it is
 
     def turned(self, T: np.ndarray) -> None:

@@ -149,7 +149,7 @@ class Worker:
     def _plan(self, box: list) -> buckets.Buckets:
         import ray
 
-        plan = ray.get(box[0])
+        plan: Any = ray.get(box[0])
         if plan.name not in self._buckets:
             place = ray.get_runtime_context().get_node_id()
             self._buckets[plan.name] = buckets.Buckets(plan, self.number, place)
@@ -160,9 +160,13 @@ def _in_turn(work, parts: list) -> list:
     return [work(part) for part in parts]
 
 
-def _found(split, loss: str) -> tuple[list[np.ndarray], float, float]:
-    """The ids of every column, the sum of the squared targets, and the largest of them."""
+def _found(split, loss: str, named: bool) -> tuple[list[np.ndarray], float, float]:
+    """The ids of every column (the largest, of row numbers), the sum of the squared targets, and
+    the largest of them."""
     columns, y = split.ids()
+    for name, ids in zip(split.columns, columns, strict=True):
+        if not named and not (ids.dtype.kind == "i" and ids.min() >= 0):
+            raise split.refused(name, "row numbers are whole and not negative")
     low, high = LOSSES[loss].bounds
     if not np.isfinite(y).all():
         raise split.refused(split.target, f"{y[~np.isfinite(y)][0]} is not a finite number")
@@ -170,7 +174,11 @@ def _found(split, loss: str) -> tuple[list[np.ndarray], float, float]:
         worst = y[(y < low) | (y > high)][0]
         what = f"target {worst} of the {loss} loss is outside [{low:g}, {high:g}]"
         raise split.refused(split.target, what)
-    return [np.unique(ids) for ids in columns], float(y @ y), float(np.abs(y).max(initial=0))
+    if len(columns) == 3 and (columns[0] == columns[1]).any():
+        twice = columns[0][columns[0] == columns[1]][0]
+        raise split.refused(split.columns[0], f"a triplet compares item {twice} with itself")
+    held = [np.unique(ids) if named else ids.max(keepdims=True) for ids in columns]
+    return held, float(y @ y), float(np.abs(y).max())
 
 
 def _picked(split, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,331 @@
+"""A Ray cluster on one machine: convergence, speed, memory, and whether deaths are survived.
+
+python benchmarks/scale.py convergence [--data ../shared/data/ml-latest-small]
+python benchmarks/scale.py speed
+python benchmarks/scale.py memory
+python benchmarks/scale.py kill [--kills 10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scaledsgd import ItemRanker, MatrixCompleter, Observations, RayEngine, metrics, store
+from scaledsgd.data import movielens, synthetic
+from scaledsgd.data.ratings import triplets
+from scaledsgd.engines import open_engine
+from scaledsgd.losses import LOSSES
+
+WORKERS = (2, 4, 8)
+SEEDS = 5
+COMMAND = [sys.executable, "-c", "import sys; from scaledsgd.cli import main; sys.exit(main())"]
+
+
+def truth(d: int, rank: int, kappa: float, seed: int = 0) -> np.ndarray:
+    """X of a symmetric matrix whose singular values are spread over kappa."""
+    rng = np.random.default_rng(seed)
+    Q = synthetic.orthonormal(d, rank, rng)
+    return Q * np.sqrt(d * np.geomspace(1, 1 / kappa, rank))
+
+
+def entries(X: np.ndarray, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng([seed, 1])
+    i, j = rng.integers(0, len(X), (2, count), dtype=np.int32)
+    y = np.empty(count, X.dtype)
+    for at in range(0, count, 1 << 20):
+        part = slice(at, at + (1 << 20))
+        y[part] = np.einsum("tr,tr->t", X[i[part]], X[j[part]])
+    return i, j, y
+
+
+def reached(errors: list[float], level: float, every: float) -> float:
+    """Epochs until a curve, taken every so many of them, crosses a level."""
+    log, goal = np.log(errors), np.log(level)
+    below = np.flatnonzero(log <= goal)
+    if not len(below) or below[0] == 0:
+        return np.inf if not len(below) else every
+    at = below[0]
+    return every * (at + (log[at - 1] - goal) / (log[at - 1] - log[at]))
+
+
+def recovered(seed: int, engine: RayEngine | None) -> float:
+    """Epochs to 1e-5 of a matrix of d = 1000, r = 5, kappa = 1e4 from c = 8."""
+    X, errors = truth(1000, 5, 1e4, seed), []
+
+    def told(progress) -> bool:
+        left = np.asarray(progress.factors.X)
+        errors.append(metrics.recovery_error(left, left, X, X))
+        return errors[-1] < 1e-6
+
+    model = MatrixCompleter(
+        5, symmetric=True, random_state=seed, epochs=50, tol=0, evaluations=2, callbacks=[told],
+        engine=engine,
+    )  # fmt: skip
+    model.fit(Observations.pairs(*entries(X, 40_000, seed), shape=(1000, 1000), symmetric=True))
+    return reached(errors, 1e-5, 0.5)
+
+
+def ranked(seen, seed: int, engine: RayEngine | None) -> list[float]:
+    """Test AUC after each of three epochs on the comparisons of Fig. 7."""
+    aucs, cpu = [], open_engine()
+
+    def told(progress) -> None:
+        factors = type(progress.factors)(np.asarray(progress.factors.X))
+        aucs.append(metrics.auc(cpu, factors, seen.test, seen.test_targets, LOSSES["bpr"]))
+
+    model = ItemRanker(3, random_state=seed, epochs=3, evaluations=2, callbacks=[told])
+    model.set_params(engine=engine)
+    shape = (seen.items, seen.items)
+    model.fit(Observations(seen.train, seen.train_targets, shape, "bpr", symmetric=True))
+    return aucs
+
+
+def convergence(data: Path | None) -> bool:
+    table = movielens.load(data).table if data else synthetic.ratings(synthetic.TWINS["small"], 0)
+    seen = triplets(table, 1_000_000, 100_000, 0)
+    serial = [recovered(seed, None) for seed in range(SEEDS)]
+    curves = np.mean([ranked(seen, seed, None) for seed in range(SEEDS)], axis=0)
+    print(
+        f"serial: {np.mean(serial):.2f} epochs to 1e-5; test AUC {np.round(curves, 4)}", flush=True
+    )
+    sound = True
+    for workers in WORKERS:
+        engine = RayEngine("local", workers=workers)
+        epochs = [recovered(seed, engine) for seed in range(SEEDS)]
+        aucs = np.mean([ranked(seen, seed, engine) for seed in range(SEEDS)], axis=0)
+        again = recovered(0, engine)
+        engine.close()
+        ratio, loss = np.mean(epochs) / np.mean(serial), (1 - aucs[-1]) / (1 - curves[-1])
+        print(
+            f"W = {workers}: {ratio:.3f} times the epochs to 1e-5, test AUC {np.round(aucs, 4)}, "
+            f"{loss:.3f} times the serial share of wrong comparisons; "
+            f"run again: {'the same' if again == epochs[0] else 'DIFFERENT'}",
+            flush=True,
+        )
+        sound &= ratio <= 1.05 and loss <= 1.05 and again == epochs[0]
+    return sound
+
+
+def speed(d: int = 500_000, rank: int = 16, count: int = 50_000_000, turns: int = 3) -> bool:
+    X = truth(d, rank, 1e2).astype(np.float32)
+    seen = Observations.pairs(*entries(X, count), shape=(d, d), symmetric=True)
+    rates: dict[str, list[float]] = {"plain": [], "W = 1": [], "W = 2": []}
+    for _ in range(turns):
+        for name in rates:
+            engine = None if name == "plain" else RayEngine("local", workers=int(name[-1]))
+            clock: list[float] = []
+            model = MatrixCompleter(
+                rank, symmetric=True, random_state=0, epochs=4, tol=0, dtype="float32",
+                callbacks=[lambda told, clock=clock: clock.append(time.perf_counter())],
+                engine=engine,
+            )  # fmt: skip
+            model.fit(seen)
+            rates[name].append(count * (len(clock) - 1) / (clock[-1] - clock[0]) / 1e6)
+            if engine is not None:
+                engine.close()
+        print({name: [round(rate, 1) for rate in held] for name, held in rates.items()}, flush=True)
+    plain, one, two = (float(np.median(held)) for held in rates.values())
+    print(
+        f"d = {d:,}, r = {rank}, {count:,} pairs, epochs 2 to 4, M samples/s: plain CPU engine, one"
+    )
+    print(f"thread {plain:.1f}; W = 1 {one:.1f} ({plain / one - 1:+.1%} time); W = 2 {two:.1f}")
+    print(f"W = 2 / W = 1: {two / one:.2f}")
+    return two / one >= 1.5 and plain / one <= 1.15
+
+
+def peak(pid: int | str) -> int:
+    """Most memory that a process has had, in MB."""
+    told = Path(f"/proc/{pid}/status").read_text().split()
+    return int(told[told.index("VmHWM:") + 1]) // 1024
+
+
+def memory(d: int = 5_000_000, rank: int = 16, count: int = 25_000_000, workers: int = 2) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        code = [sys.executable, __file__, "written", folder, str(d), str(count)]
+        subprocess.run(code, check=True)  # not here: this process is the driver that is measured
+        engine = RayEngine("local", workers=workers)
+        pids = [pid for _, pid in engine.crew.get([w.where.remote() for w in engine.crew.workers])]
+        empty = [peak(pid) for pid in pids]
+        model = MatrixCompleter(
+            rank, symmetric=True, random_state=0, epochs=2, tol=0, dtype="float32", engine=engine
+        )
+        model.fit(f"{folder}/*.parquet")
+        share, blocks = 12 * count / workers / 2**20, 4 * rank * d / workers / 2**20
+        allowed = 1.5 * share + 3 * blocks
+        held, driver = [peak(pid) for pid in pids], peak("self")
+        engine.close()
+    print(f"d = {d:,}, r = {rank}, {count:,} pairs in Parquet, W = {workers}: driver {driver} MB;")
+    print(f"workers {held} MB ({empty} before any work), of which {allowed:.0f} MB are allowed")
+    return driver < 500 and max(held) <= allowed
+
+
+def written(folder: str, d: int, count: int) -> None:
+    """Pairs in files, of rows that have numbers."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((d, 2)).astype(np.float32)
+    for part in range(count // 1_000_000):
+        i, j = rng.integers(0, d, (2, 1_000_000))
+        table = pa.table({"row": i, "column": j, "value": (x[i] * x[j]).sum(axis=1)})
+        pq.write_table(table, f"{folder}/{part}.parquet")
+
+
+class Deaths:
+    """A problem to train on while things go wrong. Blocks of 640 kB lie in the object store."""
+
+    d, rank, count = 40_000, 8, 3_200_000
+
+    def __init__(self, folder: Path, kills: int):
+        self.folder, self.kills = folder, kills
+        X = truth(self.d, self.rank, 1e4)
+        i, j, y = entries(X, self.count)
+        (folder / "data").mkdir()
+        for part in range(4):
+            own = slice(part * len(y) // 4, (part + 1) * len(y) // 4)
+            table = pa.table({"i": i[own], "j": j[own], "y": y[own]})
+            pq.write_table(table, folder / "data" / f"{part}.parquet")
+
+    def fit(self, engine: RayEngine, during=None) -> tuple[np.ndarray, float]:
+        """The factors, and how long it took. Something may happen once the first epoch is done."""
+        begun = threading.Event()
+        model = MatrixCompleter(
+            self.rank, symmetric=True, random_state=0, epochs=8, tol=0, engine=engine,
+            callbacks=[lambda _: begun.set()],
+        )  # fmt: skip
+        clock = time.monotonic()
+        accident = threading.Thread(target=lambda: (begun.wait(), during()))
+        if during is not None:
+            accident.start()
+        model.fit(f"{self.folder}/data/*.parquet")
+        if during is not None:
+            accident.join()
+        return model.factors.X, time.monotonic() - clock
+
+    def workers(self) -> bool:
+        """kill -9 of a worker at random moments."""
+        engine, rng, sound, taken = RayEngine("local", workers=2), random.Random(0), True, []
+        whole, usual = self.fit(engine)
+        for _ in range(self.kills):
+            wait = rng.uniform(0, 0.6 * usual)
+
+            def during(wait=wait):
+                time.sleep(wait)
+                worker = rng.choice(engine.crew.workers)
+                os.kill(engine.crew.get([worker.where.remote()])[0][1], signal.SIGKILL)
+
+            X, seconds = self.fit(engine, during)
+            sound &= np.array_equal(X, whole)
+            taken.append(seconds)
+        engine.close()
+        told = "the same factors" if sound else "DIFFERENT factors"
+        print(
+            f"{self.kills} runs with a worker killed: all end, {told}; {usual:.1f} s undisturbed, "
+            f"{np.median(taken):.1f} s with a death",
+            flush=True,
+        )
+        return sound
+
+    def node(self) -> bool:
+        """A machine is lost, with the blocks and the samples on it. Another one is spare."""
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        import ray
+        from ray.cluster_utils import Cluster
+
+        sound = True
+        for checkpoint in (None, str(self.folder / "lost")):
+            cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+            nodes = [cluster.add_node(num_cpus=1) for _ in range(3)]
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="FATAL")
+            whole, usual = self.fit(RayEngine(cluster.address, workers=2))
+            engine = RayEngine(cluster.address, workers=2, checkpoint=checkpoint)
+
+            def during(engine=engine, cluster=cluster, nodes=nodes):
+                where = engine.crew.get([engine.crew[1].where.remote()])[0][0]
+                lost = next(node for node in nodes if node.node_id == where)
+                cluster.remove_node(lost, allow_graceful=False)
+
+            X, seconds = self.fit(engine, during)
+            same = np.array_equal(X, whole)
+            ray.shutdown()
+            cluster.shutdown()
+            sound &= same
+            print(
+                f"a node lost, {'with' if checkpoint else 'without'} a checkpoint: "
+                f"{'the same factors' if same else 'DIFFERENT factors'} after {seconds:.1f} s, "
+                f"{usual:.1f} s undisturbed",
+                flush=True,
+            )
+        return sound
+
+    def drivers(self) -> bool:
+        """kill -9 of the driver at random moments; the same command goes on."""
+        out, kept = self.folder / "model", self.folder / "kept"
+        command = [
+            *COMMAND, "fit", f"{self.folder}/data/*.parquet", "--symmetric", "--rank",
+            str(self.rank), "--epochs", "8", "--seed", "0", "--ray", "local", "--workers", "2",
+            "--checkpoint", str(kept),
+        ]  # fmt: skip
+        clock = time.monotonic()
+        subprocess.run([*command, "--out", f"{out}-whole"], check=True, capture_output=True)
+        usual, rng, died = time.monotonic() - clock, random.Random(0), 0
+        while not out.exists():
+            process = subprocess.Popen(
+                [*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            wait = rng.uniform(0.4 * usual, usual) if died < self.kills else None
+            try:
+                process.communicate(timeout=wait)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                died += 1
+        (a, _), (b, _) = store.read(f"{out}-whole"), store.read(out)
+        same = np.array_equal(a["X"], b["X"])
+        print(f"{died} drivers killed: {'the same factors' if same else 'DIFFERENT factors'}")
+        return same
+
+
+def kill(kills: int) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        deaths = Deaths(Path(folder), kills)
+        return all([deaths.workers(), deaths.node(), deaths.drivers()])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parts = parser.add_subparsers(dest="part", required=True)
+    converging = parts.add_parser("convergence", help="epochs against the serial run")
+    converging.add_argument("--data", type=Path, help="MovieLens-Small, else its synthetic twin")
+    parts.add_parser("speed", help="samples a second against one machine")
+    parts.add_parser("memory", help="of the workers and the driver")
+    killing = parts.add_parser("kill", help="kill -9 of workers, a node and the driver")
+    killing.add_argument("--kills", type=int, default=10)
+    writing = parts.add_parser("written")
+    writing.add_argument("folder")
+    writing.add_argument("d", type=int)
+    writing.add_argument("count", type=int)
+    given = parser.parse_args()
+    if given.part == "written":
+        written(given.folder, given.d, given.count)
+        return 0
+    if given.part == "convergence":
+        return 0 if convergence(given.data) else 1
+    if given.part == "kill":
+        return 0 if kill(given.kills) else 1
+    return 0 if {"speed": speed, "memory": memory}[given.part]() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
