@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -146,10 +147,29 @@ def speed(d: int = 500_000, rank: int = 16, count: int = 50_000_000, turns: int 
     return two / one >= 1.5 and plain / one <= 1.15
 
 
-def peak(pid: int | str) -> int:
-    """Most memory that a process has had, in MB."""
-    told = Path(f"/proc/{pid}/status").read_text().split()
-    return int(told[told.index("VmHWM:") + 1]) // 1024
+class Watch(threading.Thread):
+    """The most memory that processes have had, in MB, and the object store with all of them. What
+    a process maps of the store is no memory of its own."""
+
+    def __init__(self, pids: list):
+        super().__init__(daemon=True)
+        self.most, self.store, self.over = {pid: 0 for pid in pids}, 0, False
+        self.start()
+
+    def run(self):
+        while not self.over:
+            for pid in self.most:
+                told = Path(f"/proc/{pid}/status").read_text().split()
+                own = sum(int(told[told.index(name) + 1]) for name in ("RssAnon:", "RssFile:"))
+                self.most[pid] = max(self.most[pid], own // 1024)
+            used = shutil.disk_usage("/dev/shm").used // 2**20
+            self.store = max(self.store, used)
+            time.sleep(0.02)
+
+    def end(self) -> list[int]:
+        self.over = True
+        self.join()
+        return list(self.most.values())
 
 
 def memory(d: int = 5_000_000, rank: int = 16, count: int = 25_000_000, workers: int = 2) -> bool:
@@ -158,17 +178,22 @@ def memory(d: int = 5_000_000, rank: int = 16, count: int = 25_000_000, workers:
         subprocess.run(code, check=True)  # not here: this process is the driver that is measured
         engine = RayEngine("local", workers=workers)
         pids = [pid for _, pid in engine.crew.get([w.where.remote() for w in engine.crew.workers])]
-        empty = [peak(pid) for pid in pids]
+        watch = Watch(["self", *pids])
+        time.sleep(0.5)
+        _, *empty = watch.most.values()
         model = MatrixCompleter(
             rank, symmetric=True, random_state=0, epochs=2, tol=0, dtype="float32", engine=engine
         )
         model.fit(f"{folder}/*.parquet")
         share, blocks = 12 * count / workers / 2**20, 4 * rank * d / workers / 2**20
         allowed = 1.5 * share + 3 * blocks
-        held, driver = [peak(pid) for pid in pids], peak("self")
+        driver, *held = watch.end()
         engine.close()
     print(f"d = {d:,}, r = {rank}, {count:,} pairs in Parquet, W = {workers}: driver {driver} MB;")
-    print(f"workers {held} MB ({empty} before any work), of which {allowed:.0f} MB are allowed")
+    print(
+        f"workers {held} MB ({empty} before any work), {allowed:.0f} MB are allowed; object store"
+    )
+    print(f"{watch.store} MB in all, {watch.store / blocks / workers:.1f} times X")
     return driver < 500 and max(held) <= allowed
 
 

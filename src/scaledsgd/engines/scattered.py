@@ -103,13 +103,17 @@ class Scattered:
     def well_seen(self, positions: np.ndarray) -> np.ndarray:
         """Those of the positions whose sample names only rows that are seen as often as the median
         row, or more."""
+        import ray
+
         index = self._picked(positions).index
         kept = np.ones(len(positions), bool)
         for side, columns in self.sides().items():
             probed = np.unique(np.linspace(0, self.shape[side] - 1, _PROBED).astype(np.int64))
             rows = np.union1d(index[:, columns], probed)
-            arguments = [(rows, columns, apart) for apart in self.apart]
-            counts = np.sum(list(self.crew.each("counted", self.splits, arguments)), axis=0)
+            there, counts = ray.put(rows), np.zeros(len(rows), np.int64)
+            arguments = [(there, columns, apart) for apart in self.apart]
+            for some in self.crew.each("counted", self.splits, arguments):
+                counts += some
             enough = np.median(counts[np.searchsorted(rows, probed)])
             kept &= (counts[np.searchsorted(rows, index[:, columns])] >= enough).all(axis=1)
         return positions[kept]

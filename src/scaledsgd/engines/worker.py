@@ -17,6 +17,8 @@ from .splits import Piece
 
 _FEW = 1 << 14  # rows of which the whole Gram is told unasked: it takes a millisecond or two
 
+_DRAWN = 1 << 16  # rows drawn at a time: in float64, and twice
+
 
 class Job(NamedTuple):
     """One worker's part in a sub-round."""
@@ -117,7 +119,11 @@ class Worker:
 
     def fresh(self, empty: Factors, side: int, start: int, stop: int) -> np.ndarray:
         """Rows of a side before anything is learned."""
-        return empty.fresh(side, start, stop)
+        rows = np.empty((stop - start, empty.rank), empty.X.dtype)
+        for first in range(start, stop, _DRAWN):
+            last = min(first + _DRAWN, stop)
+            rows[first - start : last - start] = empty.fresh(side, first, last)
+        return rows
 
     def sow(self, block: np.ndarray, turn, start: int, stop: int, scale: float, key) -> np.ndarray:
         """The block with fresh columns."""
@@ -191,7 +197,7 @@ def _counted(split, rows: np.ndarray, columns: list[int], without: np.ndarray) -
     index = np.delete(split.read()[0][:, columns], without, axis=0).ravel()
     at = np.searchsorted(rows, index)
     at[at == len(rows)] = 0
-    return np.bincount(at[rows[at] == index], minlength=len(rows))
+    return np.bincount(at[rows[at] == index], minlength=len(rows)).astype(np.int32)
 
 
 _OF_SAMPLES = {"found": _found, "picked": _picked, "counted": _counted}
