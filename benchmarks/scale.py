@@ -153,7 +153,7 @@ class Watch(threading.Thread):
 
     def __init__(self, pids: list):
         super().__init__(daemon=True)
-        self.most, self.store, self.over = {pid: 0 for pid in pids}, 0, False
+        self.most, self.store, self.over = dict.fromkeys(pids, 0), 0, False
         self.start()
 
     def run(self):
