@@ -96,8 +96,11 @@ class Policy:
 
     def review(self, factors, engine: Engine, loss: Loss, held: Chunk | None, streaming) -> str:
         """A look back after an epoch: "" to go on, "best" if the state is worth keeping, "bad" to
-        take it back, or why the run should end."""
+        take it back, "polish" to give back what was held out, or why the run should end."""
         return ""
+
+    def polish(self, factors: Factors, engine: Engine) -> None:
+        """What was held out is trained on from now on."""
 
     def retreat(self) -> bool:
         """Go more carefully after a roll-back; False if that is not ours to do."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,9 +92,9 @@ class Trainer:
         if not streaming:
             observations, held = self.policy.set_aside(observations, self.rng)
         shift = [side * self.factors.begin for side in self.loss.sides]
-        if held is not None:
-            held = Chunk(held.index + np.array(shift), held.targets)
+        aside, held = held, held and Chunk(held.index + np.array(shift), held.targets)
         data = self.engine.samples(observations, shift, self.factors.X.dtype, self.rng)
+        parts = [data]
         self.policy.until = 0 if streaming else self.samples + epochs * len(data)
         seen = Chunk(data.index[:_EVALUATED], data.targets[:_EVALUATED])
         marks = [len(data) * k // evaluations for k in range(1, evaluations + 1)]
@@ -105,7 +107,7 @@ class Trainer:
                 self._keep()
             with progress_bar(verbose, epochs) as advance:
                 for epoch in range(epochs):
-                    for done in self._epoch(data, epoch + 1, marks):
+                    for done in self._epoch(parts, epoch + 1, marks):
                         if evaluations == 0:
                             continue
                         told = self._evaluate(epoch + done / len(data), seen)
@@ -117,7 +119,9 @@ class Trainer:
                         if told.loss <= tol * nothing:
                             return self._stop("tol", streaming)
                     verdict = self._review(epoch + 1, held, streaming)
-                    if verdict:
+                    if verdict == "polish" and aside:
+                        parts, held = [self._given_back(aside, observations, shift), data], None
+                    elif verdict:
                         return self._stop(verdict, streaming)
             return self._stop("epochs", streaming)
         except DivergenceError as why:
@@ -130,11 +134,11 @@ class Trainer:
             if not streaming:  # what comes next is judged by itself
                 self.kept = None
 
-    def _epoch(self, data: Samples, epoch: int, marks: list[int]) -> Iterator[int]:
-        """One pass over the data, in pieces that end where a round does or a mark is set. Yields
-        the marks as they are reached."""
-        done = 0
-        for chunk in data.epoch(self.rng):
+    def _epoch(self, parts: list[Samples], epoch: int, marks: list[int]) -> Iterator[int]:
+        """One pass over all parts, in pieces that end where a round does or a mark is set. Yields
+        the marks, which are places in the last part, as they are reached."""
+        data, done = parts[-1], -sum(map(len, parts[:-1]))
+        for chunk in chain.from_iterable(part.epoch(self.rng) for part in parts):
             at = 0
             while at < len(chunk.targets):
                 if self.left == 0:
@@ -172,10 +176,21 @@ class Trainer:
         verdict = policy.review(self.factors, self.engine, self.loss, held, streaming)
         if verdict == "bad":  # and if no step is small enough: there is nothing better to find
             return "" if self._step_back() else "settled"
-        if verdict == "best":
+        if verdict == "polish":
+            if policy.regrets:
+                self._come_back()
+            policy.polish(self.factors, self.engine)
+            moved = np.inf
+        if verdict in ("best", "polish"):
             self._keep()
         self._begin_round(moved if policy.columns == columns else np.inf)
         return "" if verdict == "best" else verdict
+
+    def _given_back(self, aside: Chunk, observations: Observations, shift: list[int]) -> Samples:
+        """Samples that no longer judge, to be trained on."""
+        some = copy(observations)
+        some.index, some.targets, some.disposable = *aside, True
+        return self.engine.samples(some, shift, self.factors.X.dtype, self.rng)
 
     def _turn(self, epoch: int) -> None:
         """Begin a round in the basis of the present."""

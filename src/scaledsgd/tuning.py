@@ -7,7 +7,8 @@ It rests on five observations:
 - P = 1 / (S + eta) with eta as large as the error still is keeps noise out of small directions.
 - A row of high leverage overshoots: each step undoes at most `cap` of its residual.
 - Directions that do not help on held-out entries are cut off, and grow again if they do help.
-- When neither training nor held-out error comes down, what is left is noise: the step decays.
+- When neither training nor held-out error comes down, what is left is noise: the step decays. Once
+  it has, the held-out entries have said what they know, and are trained on as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from . import held as aside
 from .engines import Engine
 from .factors import Factors, floored
 from .losses import Loss
@@ -24,8 +26,6 @@ from .observations import Chunk, Observations
 from .policy import Policy
 
 _SMALL = 1e-3  # of the natural scale: far below every direction there is to find
-_HELD = 0.03  # share held out: 1% misjudges directions, more is lost for training
-_HELD_LEAST, _HELD_MOST = 60, 20_000  # enough to see a percent of difference; no need for more
 _HELPS = 0.99  # held-out error must fall by a percent for a direction to be worth having
 _PRUNED_EVERY = 8  # epochs between prunings down to the smallest rank that is as good
 _GAINED, _PROGRESS = 0.98, 0.9  # ratios of errors that count as some gain, and as good progress
@@ -36,7 +36,10 @@ _WORSE = 1.5  # times the best error of both kinds: the run has left its course
 _BLOWN = 10.0  # times the error at the start: it will not come back by itself
 _AWAKE = 0.05  # the smallest theta in a stream: forgets within some twenty observations of a row
 _LAST = 0.02  # theta below which an epoch changes nothing any more
-_SOLVED = 1e-9  # of the targets' size: held-out error this small is rounding away from zero
+_POLISH, _POLISHED = 0.3, 0.01  # theta when the held-out entries join in, and at the end of the run
+# Epochs in between. Of a matrix that is known as a whole, directions of noise are told apart.
+_POLISHING, _POLISHING_WHOLE = 10, 60
+_SOLVED = 1e-11  # of the targets' size: held-out error this small is rounding away from zero
 
 
 class _Start(NamedTuple):
@@ -94,8 +97,10 @@ class AutoPolicy(Policy):
     held: float = np.inf
     stalled: int = 0
     patience: int = _PATIENCE
-    turn: float = _SLOWER  # what the step is multiplied with next, in a stream
+    turn: float = _SLOWER  # what the step is multiplied with next, in a stream or at the end
     last: float = np.inf  # the held-out error of the last review
+    whole: bool = False  # whether every entry is known
+    polishing: bool = False  # whether the held-out entries have been given back
 
     automatic = True
     cap = 1.7  # beyond 2 a residual grows; at 1 more epochs are needed
@@ -120,23 +125,8 @@ class AutoPolicy(Policy):
         return spread * ratio, spread / ratio
 
     def set_aside(self, observations: Observations, rng) -> tuple[Observations, Chunk | None]:
-        wanted = int(np.clip(_HELD * len(observations), _HELD_LEAST, _HELD_MOST))
-        if wanted > len(observations) // 10:
-            return observations, None
-        # Errors on rows that are barely seen say nothing about a direction: only samples of which
-        # every row is seen at least as often as the median are taken, some 1 in 2 to 1 in 8.
-        drawn = np.unique(rng.integers(0, len(observations), 16 * wanted))
-        sides = (0,) * 3 if observations.symmetric else observations.loss.sides
-        for side in set(sides):
-            columns = [c for c in range(observations.loss.arity) if sides[c] == side]
-            seen = np.zeros(observations.shape[side], dtype=np.int64)
-            for _, index, _ in observations.blocks():
-                seen += np.bincount(index[:, columns].ravel(), minlength=len(seen))
-            known = seen >= np.median(seen)
-            drawn = drawn[known[observations.index[drawn][:, columns]].all(axis=1)]
-        if len(drawn) < wanted:
-            return observations, None
-        return observations.set_aside(rng.choice(drawn, wanted, replace=False))
+        self.whole = aside.complete(observations)
+        return aside.set_aside(observations, rng)
 
     def rates(self, factors: Factors, loss: Loss) -> np.ndarray:
         start = _STARTS[self.kind]
@@ -189,13 +179,17 @@ class AutoPolicy(Policy):
 
     def review(self, factors, engine: Engine, loss: Loss, held: Chunk | None, streaming) -> str:
         train = float(np.sqrt(self.squares / self.samples))
+        left = (self.until - self.total) // self.samples
         self.squares, self.samples, self.epoch = 0.0, 0, self.epoch + 1
         if streaming:
             return self._follow(train)
+        if self.polishing:
+            self.theta *= self.turn
+            return "" if self.theta >= _POLISHED else "settled"
         if held is None:
             error, noise = train, True
         else:
-            errors = _errors_by_rank(factors, engine, loss, held)[:, : self.columns]
+            errors = aside.errors_by_rank(factors, engine, loss, held)[:, : self.columns]
             rms = np.sqrt(np.mean(errors**2, axis=0))
             error = float(rms[-1])
             if not np.isfinite(error):
@@ -206,7 +200,26 @@ class AutoPolicy(Policy):
         if held is not None:
             error = self._select(factors, engine, rms)
         self.gap = float(np.clip(error / train, 1, 10)) if train else 1.0
-        return self._pace(train, error, noise)
+        verdict = self._pace(train, error, noise)
+        if held is None or np.isfinite(_STARTS[self.kind].rounds) or verdict == "solved":
+            return verdict
+        noise = self.patience < _PATIENCE and (self.whole or left <= _POLISHING)
+        return "polish" if noise or verdict == "settled" else verdict
+
+    def polish(self, factors: Factors, engine: Engine) -> None:
+        """Decay once more, with the directions that helped. Of a matrix that is known as a whole
+        there is nothing to predict: all directions approximate it, as well as they can."""
+        left = (self.until - self.total) * self.epoch / self.total
+        epochs = np.clip(left, 1, _POLISHING_WHOLE if self.whole else _POLISHING)
+        self.turn = float((_POLISHED / _POLISH) ** (1 / epochs))
+        self.polishing, self.theta, self.last = True, _POLISH, self.held
+        if self.whole:
+            self.gap = 1.0 / np.sqrt(np.sqrt(np.prod(factors.shape)))
+            # As large as the largest directions of noise.
+            size = np.sqrt(2 * self.rms / np.sqrt(np.sqrt(np.prod(factors.shape))))
+            self._sow(factors, engine, self.useful, factors.rank, size)
+        else:
+            self._sow(factors, engine, self.useful, self.useful, 0.0)
 
     def _select(self, factors: Factors, engine: Engine, rms: np.ndarray) -> float:
         """Cut off directions that do not help, add some where the last one does. `rms[k - 1]` is
@@ -221,22 +234,27 @@ class AutoPolicy(Policy):
         if best < used:
             # Half as many again may grow, in case that the cut went too deep.
             error = float(rms[best - 1])
-            self._sow(factors, engine, best, min(used, best + max(1, -(-best // 2))), error)
+            self._sow(
+                factors, engine, best, min(used, best + max(1, -(-best // 2))), self._small(error)
+            )
             self.rms = max(self.rms, error)
         elif used < factors.rank and error < _HELPS * (rms[-2] if used > 1 else self.first):
-            self._sow(factors, engine, used, min(factors.rank, used + -(-used // 2)), error)
+            self._sow(
+                factors, engine, used, min(factors.rank, used + -(-used // 2)), self._small(error)
+            )
         return error
 
-    def _sow(self, factors: Factors, engine: Engine, start: int, stop: int, error: float) -> None:
-        """Fresh, small directions from `start` on, and none from `stop`."""
-        small = _SMALL * np.sqrt(self.size * error / self.first)
+    def _small(self, error: float) -> float:
+        """The size of a fresh direction's entries."""
+        return _SMALL * float(np.sqrt(self.size * error / self.first))
+
+    def _sow(self, factors: Factors, engine: Engine, start: int, stop: int, size: float) -> None:
+        """Fresh directions from `start` on, and none from `stop`."""
         factors.X[:, start:] = 0
         rng = np.random.default_rng([factors.seed, 3, self.epoch])
         geo = np.sqrt(np.prod(np.sqrt(factors.shape)))
         for side in factors.sides:
-            fresh = (
-                small * geo / np.sqrt(len(side)) * rng.standard_normal((len(side), stop - start))
-            )
+            fresh = size * geo / np.sqrt(len(side)) * rng.standard_normal((len(side), stop - start))
             side[:, start:stop] = engine.put(fresh.astype(factors.X.dtype))
         factors.spectrum[start:] = 0.0
         self.columns = stop
@@ -260,6 +278,8 @@ class AutoPolicy(Policy):
     def _follow(self, train: float) -> str:
         """In a stream the truth may move, and there is a step that follows it best: try a smaller
         one, turn around whenever errors rise."""
+        if self.polishing:
+            self.polishing, self.gap, self.turn = False, 1.0, _SLOWER
         if train >= _WORSE * self.train:
             self.theta, self.turn = 1.0, _SLOWER
         elif train < _PROGRESS * self.train:
@@ -277,11 +297,3 @@ class AutoPolicy(Policy):
         self.rms = min(self.held, self.first)
         self.squares, self.samples = 0.0, 0
         return self.theta >= _LAST
-
-
-def _errors_by_rank(factors: Factors, engine: Engine, loss: Loss, held: Chunk) -> np.ndarray:
-    """Residuals of the held-out samples with the first 1, 2, ... directions."""
-    rows = engine.rows(factors.X, held.index).astype(np.float64)
-    u = np.einsum("m,tmr->tr", np.array(loss.a, dtype=float), rows)
-    v = np.einsum("m,tmr->tr", np.array(loss.b, dtype=float), rows)
-    return loss.slope(np.cumsum(u * v, axis=1), held.targets[:, None])
