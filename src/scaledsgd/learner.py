@@ -17,11 +17,12 @@ from . import store
 from .engines import open_engine
 from .factors import Factors
 from .ids import Ids
+from .kept import Kept
 from .losses import Loss
 from .observations import Observations, whole
 from .policy import Policy
 from .progress import Callback, History
-from .train import Kept, Trainer
+from .train import Trainer
 from .tuning import AutoPolicy
 
 # With rank="auto": fewer than four samples for each number to be learned rarely determine it, and

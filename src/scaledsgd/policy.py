@@ -39,6 +39,7 @@ class Policy:
 
     automatic = False  # whether the policy reviews epochs and may step back
     regrets = False  # whether an earlier state was better
+    catches_up = False  # whether rows that lag behind are to be solved for
     cap = np.inf  # the share of its residual that a step may undo, to first order
     starting_column = 0.0  # what is added to the first column of X_0
 

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from . import rows
 from .engines import Chunk, Engine, Samples
 from .factors import CALM, Factors
+from .kept import Kept
 from .losses import Loss
 from .metrics import mean_loss, rms_slope, zero_loss
 from .observations import Observations
@@ -26,27 +28,6 @@ _EVALUATED = 1_000_000
 
 # In a stream there are no epochs: the policy looks back after this many times d samples.
 _REVIEWED = 8
-
-
-class Kept(NamedTuple):
-    """A state to come back to. Rows that were added since begin anew."""
-
-    sides: list[Any]
-    spectrum: np.ndarray
-    columns: int
-
-    def packed(self, engine: Engine) -> dict[str, np.ndarray]:
-        """As arrays for a file."""
-        sides = {f"kept{n}": engine.get(side) for n, side in enumerate(self.sides)}
-        return {**sides, "kept_spectrum": self.spectrum, "kept_columns": np.array([self.columns])}
-
-    @classmethod
-    def unpacked(cls, arrays: dict[str, np.ndarray]) -> Kept | None:
-        """From the arrays of a file, if it holds one."""
-        sides = [arrays[name] for name in ("kept0", "kept1") if name in arrays]
-        if not sides:
-            return None
-        return cls(sides, arrays["kept_spectrum"], int(arrays["kept_columns"][0]))
 
 
 @dataclass
@@ -118,7 +99,7 @@ class Trainer:
                             return self._stop("callback", streaming)
                         if told.loss <= tol * nothing:
                             return self._stop("tol", streaming)
-                    verdict = self._review(epoch + 1, held, streaming)
+                    verdict = self._review(epoch + 1, data, held, streaming)
                     if verdict == "polish" and aside:
                         parts, held = [self._given_back(aside, observations, shift), data], None
                     elif verdict:
@@ -165,7 +146,7 @@ class Trainer:
         )
         return Progress(epoch, self.samples, loss, self.factors)
 
-    def _review(self, epoch: int, held: Chunk | None, streaming: bool) -> str:
+    def _review(self, epoch: int, data: Samples, held: Chunk | None, streaming: bool) -> str:
         """Let the policy look back on the epoch. Returns why the run should end, if it should."""
         policy, d = self.policy, self.factors.d
         if not policy.automatic or (streaming and policy.samples < _REVIEWED * d):
@@ -173,6 +154,9 @@ class Trainer:
         if not policy.samples:  # the epoch ended in a roll-back: there is nothing to judge
             return ""
         moved, columns = self._refresh(epoch), policy.columns
+        due = policy.catches_up and not streaming
+        if due and rows.catch_up(self.engine, self.factors, self.loss, data):
+            moved = self._refresh(epoch)
         verdict = policy.review(self.factors, self.engine, self.loss, held, streaming)
         if verdict == "bad":  # and if no step is small enough: there is nothing better to find
             return "" if self._step_back() else "settled"
@@ -270,10 +254,10 @@ class Trainer:
     def _come_back(self) -> None:
         """To the last state kept."""
         assert self.kept is not None
-        for side, (rows, old) in enumerate(zip(self.factors.sides, self.kept.sides, strict=True)):
-            rows[: len(old)] = self.engine.put(old)
-            if len(rows) > len(old):
-                rows[len(old) :] = self.engine.put(self.factors.fresh(side, len(old), len(rows)))
+        for side, (new, old) in enumerate(zip(self.factors.sides, self.kept.sides, strict=True)):
+            new[: len(old)] = self.engine.put(old)
+            if len(new) > len(old):
+                new[len(old) :] = self.engine.put(self.factors.fresh(side, len(old), len(new)))
         self.factors.spectrum = self.kept.spectrum.copy()
         self.policy.columns = self.kept.columns
         self.left, self.P = 0, None

@@ -14,7 +14,6 @@ It rests on five observations:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,9 @@ from .factors import Factors, floored
 from .losses import Loss
 from .observations import Chunk, Observations
 from .policy import Policy
+from .rows import LINEAR
+from .starts import SMALL, STARTS
 
-_SMALL = 1e-3  # of the natural scale: far below every direction there is to find
 _HELPS = 0.99  # held-out error must fall by a percent for a direction to be worth having
 _PRUNED_EVERY = 8  # epochs between prunings down to the smallest rank that is as good
 _GAINED, _PROGRESS = 0.98, 0.9  # ratios of errors that count as some gain, and as good progress
@@ -40,37 +40,6 @@ _POLISH, _POLISHED = 0.3, 0.01  # theta when the held-out entries join in, and a
 # Epochs in between. Of a matrix that is known as a whole, directions of noise are told apart.
 _POLISHING, _POLISHING_WHOLE = 10, 60
 _SOLVED = 1e-11  # of the targets' size: held-out error this small is rounding away from zero
-
-
-class _Start(NamedTuple):
-    """How a run on a loss begins, and how its step decays by itself."""
-
-    scale: float  # of X_0, in units of the square root of the targets' size, or of 1
-    natural: bool = False  # whether it is in units of the targets
-    column: float = 0.0  # the first column of X_0 is this, plus the noise of the others
-    rounds: float = np.inf  # of d samples until the step is half as long
-    shrink: float = 0.05  # how much of a step pulls what is all damping back to zero
-    dimension: float = 0.0  # directions that share a step, where it is not those in use
-    items: float = 1.0  # times which the right side steps faster
-    anneals: bool = False  # whether the step goes down to nothing by the end of the run
-
-
-_STARTS = {
-    "squared": _Start(_SMALL, natural=True),
-    # Points on top of each other do not know where to go: they start at their distances' scale.
-    "distance": _Start(0.5, natural=True),
-    "logistic": _Start(1.0),
-    # Who is popular is most of a ranking, and a constant column learns that first. Comparisons
-    # contradict each other, so the step has to decay even within the first epoch.
-    "bpr": _Start(0.1, column=1.5, rounds=20.0),
-    # Most of what a user did not choose she has not met: every comparison is half a guess, and what
-    # is learned from it has to be averaged and held back. Items have fewer events than users have,
-    # and learn more from each. (Searched on MovieLens-Small alone, without its last events: good
-    # at ranks 16 and 64 alike, and within noise of their neighbours.)
-    "choices": _Start(
-        0.1, column=0.5, rounds=20.0, shrink=4.0, dimension=36.0, items=3.0, anneals=True
-    ),
-}
 
 
 @dataclass
@@ -107,16 +76,20 @@ class AutoPolicy(Policy):
 
     @property
     def starting_column(self) -> float:
-        return _STARTS[self.kind].column if self.scaled else 0.0
+        return STARTS[self.kind].column if self.scaled else 0.0
 
     @property
     def regrets(self) -> bool:
         return bool(self.last > self.held / _GAINED)
 
+    @property
+    def catches_up(self) -> bool:
+        return self.scaled and not self.polishing and self.epoch % 2 == 1 and self.kind in LINEAR
+
     def starting_scale(self, targets, shape, rank: int, kind: str) -> tuple[float, float]:
         self.columns, self.kind = int(rank), kind
         self.size = float(np.linalg.norm(targets) / np.sqrt(len(targets)))
-        start = _STARTS[kind]
+        start = STARTS[kind]
         if not self.scaled:  # plain SGD never leaves a start as small as that
             return 1.0, 1.0
         spread = start.scale * (np.sqrt(self.size) if start.natural and self.size else 1.0)
@@ -129,7 +102,7 @@ class AutoPolicy(Policy):
         return aside.set_aside(observations, rng)
 
     def rates(self, factors: Factors, loss: Loss) -> np.ndarray:
-        start = _STARTS[self.kind]
+        start = STARTS[self.kind]
         # A row of L learns from rows of R, of which there are as many as the matrix has columns.
         others = [factors.shape[1 - side] for side in loss.sides]
         faster = [start.items if side else 1.0 for side in loss.sides]
@@ -142,7 +115,7 @@ class AutoPolicy(Policy):
 
     def _dimension(self, factors: Factors, loss: Loss) -> float:
         """How many directions a step moves along: those that are more than damping."""
-        columns, start = self.columns or factors.rank, _STARTS[self.kind]
+        columns, start = self.columns or factors.rank, STARTS[self.kind]
         if np.isfinite(start.rounds):
             return start.dimension or columns
         S = factors.spectrum
@@ -165,7 +138,7 @@ class AutoPolicy(Policy):
             return None
         eta, P = self.eta(factors, loss), self.preconditioner(factors, loss)
         step = float(self.rates(factors, loss).mean()) * loss.gain / np.mean(factors.shape)
-        pull = 2 * step * _STARTS[self.kind].shrink
+        pull = 2 * step * STARTS[self.kind].shrink
         return 1.0 - np.minimum(pull * (eta * P) ** 2, 0.5)
 
     def expects(self, rms: float) -> None:
@@ -201,7 +174,7 @@ class AutoPolicy(Policy):
             error = self._select(factors, engine, rms)
         self.gap = float(np.clip(error / train, 1, 10)) if train else 1.0
         verdict = self._pace(train, error, noise)
-        if held is None or np.isfinite(_STARTS[self.kind].rounds) or verdict == "solved":
+        if held is None or np.isfinite(STARTS[self.kind].rounds) or verdict == "solved":
             return verdict
         noise = self.patience < _PATIENCE and (self.whole or left <= _POLISHING)
         return "polish" if noise or verdict == "settled" else verdict
@@ -246,7 +219,7 @@ class AutoPolicy(Policy):
 
     def _small(self, error: float) -> float:
         """The size of a fresh direction's entries."""
-        return _SMALL * float(np.sqrt(self.size * error / self.first))
+        return SMALL * float(np.sqrt(self.size * error / self.first))
 
     def _sow(self, factors: Factors, engine: Engine, start: int, stop: int, size: float) -> None:
         """Fresh directions from `start` on, and none from `stop`."""
