@@ -154,7 +154,7 @@ class Trainer:
         if not policy.samples:  # the epoch ended in a roll-back: there is nothing to judge
             return ""
         moved, columns = self._refresh(epoch), policy.columns
-        due = policy.catches_up and not streaming
+        due = policy.catches_up and not (streaming or self.per_sample)
         if due and rows.catch_up(self.engine, self.factors, self.loss, data):
             moved = self._refresh(epoch)
         verdict = policy.review(self.factors, self.engine, self.loss, held, streaming)

@@ -1,11 +1,12 @@
 """A policy that needs no tuning: the start, the step, the damping and the rank find themselves.
 
-It rests on five observations:
+It rests on six observations:
 
 - From a small start directions are learned one after the other, the largest first, and none that
   the data does not show.
 - P = 1 / (S + eta) with eta as large as the error still is keeps noise out of small directions.
 - A row of high leverage overshoots: each step undoes at most `cap` of its residual.
+- A row that lags far behind the others is found at once by itself (`rows`).
 - Directions that do not help on held-out entries are cut off, and grow again if they do help.
 - When neither training nor held-out error comes down, what is left is noise: the step decays. Once
   it has, the held-out entries have said what they know, and are trained on as well.
@@ -174,10 +175,12 @@ class AutoPolicy(Policy):
             error = self._select(factors, engine, rms)
         self.gap = float(np.clip(error / train, 1, 10)) if train else 1.0
         verdict = self._pace(train, error, noise)
-        if held is None or np.isfinite(STARTS[self.kind].rounds) or verdict == "solved":
+        decays = np.isfinite(STARTS[self.kind].rounds)  # by itself
+        if held is None or decays or verdict == "solved" or left < _POLISHING // 2:
             return verdict
-        noise = self.patience < _PATIENCE and (self.whole or left <= _POLISHING)
-        return "polish" if noise or verdict == "settled" else verdict
+        # Where the floor was seen, and nothing is to be found out any more or it is time.
+        due = self.patience < _PATIENCE and (self.whole or left <= _POLISHING)
+        return "polish" if due or verdict == "settled" else verdict
 
     def polish(self, factors: Factors, engine: Engine) -> None:
         """Decay once more, with the directions that helped. Of a matrix that is known as a whole
@@ -186,13 +189,13 @@ class AutoPolicy(Policy):
         epochs = np.clip(left, 1, _POLISHING_WHOLE if self.whole else _POLISHING)
         self.turn = float((_POLISHED / _POLISH) ** (1 / epochs))
         self.polishing, self.theta, self.last = True, _POLISH, self.held
+        stop, size = self.useful, 0.0
         if self.whole:
-            self.gap = 1.0 / np.sqrt(np.sqrt(np.prod(factors.shape)))
-            # As large as the largest directions of noise.
-            size = np.sqrt(2 * self.rms / np.sqrt(np.sqrt(np.prod(factors.shape))))
-            self._sow(factors, engine, self.useful, factors.rank, size)
-        else:
-            self._sow(factors, engine, self.useful, self.useful, 0.0)
+            # The largest directions of noise are 2 sqrt(d) times its size: so large they are sown,
+            # and less is damped.
+            root = float(np.sqrt(np.sqrt(np.prod(factors.shape))))
+            stop, size, self.gap = factors.rank, float(np.sqrt(2 * self.rms / root)), 1 / root
+        self._sow(factors, engine, self.useful, stop, size)
 
     def _select(self, factors: Factors, engine: Engine, rms: np.ndarray) -> float:
         """Cut off directions that do not help, add some where the last one does. `rms[k - 1]` is
