@@ -32,6 +32,7 @@ _PRUNED_EVERY = 8  # epochs between prunings down to the smallest rank that is a
 _GAINED, _PROGRESS = 0.98, 0.9  # ratios of errors that count as some gain, and as good progress
 _PATIENCE, _WARM = 3, 10  # epochs without a gain before the step decays, and before that may be
 _SPREAD_OUT = 0.35  # median |error| / rms: 0.67 for Gaussian noise, near 0 for a few bad rows
+_DOUBT = 4  # times the patience where it is a few: rows that lag behind, or entries that are wrong
 _SLOWER = 0.7  # what a step is multiplied with when it should be smaller
 _WORSE = 1.5  # times the best error of both kinds: the run has left its course
 _BLOWN = 10.0  # times the error at the start: it will not come back by itself
@@ -241,7 +242,8 @@ class AutoPolicy(Policy):
             self.theta = min(1.0, 1.2 * self.theta)
         gained = min(train / self.train, error / self.held) if self.held else 1.0
         self.stalled = 0 if gained < _GAINED else self.stalled + 1
-        if self.stalled >= self.patience and self.epoch > _WARM and noise:
+        patience = self.patience * (1 if noise else _DOUBT)
+        if self.stalled >= patience and self.epoch > _WARM:
             self.theta, self.patience, self.stalled = _SLOWER * self.theta, 1, 0
         best, self.last = error <= self.held, error
         self.train, self.held = min(self.train, train), min(self.held, error)
