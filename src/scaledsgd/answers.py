@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from . import evaluation, events, metrics
+from .checks import real
 from .frames import columns_of
-from .observations import real
 from .recommend import Lists, Search
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import store
-from .train import Kept, Trainer
+from .kept import Kept
+from .train import Trainer
 
 _COUNTERS = ("samples", "seconds", "left", "began")
 _STATE = "state.safetensors"

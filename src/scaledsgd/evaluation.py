@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from .checks import real, whole
 from .events import draw_unchosen, pattern
-from .observations import real, whole
 
 _BLOCK = 1 << 22  # scores held at a time: 32 MB in float64
 

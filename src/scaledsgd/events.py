@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from .checks import real, whole
 from .factors import NumpyAlgebra, eigenbasis
-from .observations import Observations, real, whole
+from .observations import Observations
 
 if TYPE_CHECKING:
     from .engines.negatives import Negatives

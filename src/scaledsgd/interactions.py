@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from .checks import real
 from .files import open_file
 from .frames import columns_of
-from .observations import real
 
 UNNAMED = "events need the names of two columns: user=... and item=..."
 

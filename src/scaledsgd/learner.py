@@ -14,15 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import store
 from .checkpoints import Checkpoint, facts_of, take_up
+from .checks import whole
 from .engines import Engine, open_engine
 from .factors import Factors
 from .ids import Ids
+from .kept import Kept
 from .losses import Loss
-from .observations import Observations, whole
+from .observations import Observations
 from .policy import Policy
 from .progress import History
 from .settings import Settings
-from .train import Kept, Trainer
+from .train import Trainer
 
 
 class Learner(Settings):

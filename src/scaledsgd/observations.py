@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from .checks import real, refuse, whole
 from .losses import LOSSES, Loss
 
 _LARGEST = 1e100
@@ -164,6 +165,12 @@ class Observations:
         some.negatives = self.negatives
         return some
 
+    def of(self, samples: Chunk) -> Observations:
+        """Other samples of the same kind."""
+        other = copy(self)
+        other.index, other.targets, other.disposable = *samples, True
+        return other
+
     def set_aside(self, positions: np.ndarray) -> tuple[Observations, Chunk]:
         """The samples without those at the positions, and those, in memory of their own."""
         rest = self
@@ -196,21 +203,21 @@ class Observations:
         low, high = self.loss.bounds
         limits = [self.shape[side] for side in self.loss.sides]
         for start, index, y in self.blocks():
-            _refuse(~np.isfinite(y), start, y, "target {} is not a finite number")
-            _refuse(
+            refuse(~np.isfinite(y), start, y, "target {} is not a finite number")
+            refuse(
                 np.abs(y, dtype=np.float64) > _LARGEST,
                 start,
                 y,
                 "target {} is too large to be squared safely",
             )
             what = f"target {{}} of the {self.loss.name} loss is outside [{low:g}, {high:g}]"
-            _refuse((y < low) | (y > high), start, y, what)
+            refuse((y < low) | (y > high), start, y, what)
             for column, limit in zip(index.T, limits, strict=True):
-                _refuse(column < 0, start, column, "index {} is negative")
-                _refuse(column >= limit, start, column, f"index {{}} is past the end, {limit}")
+                refuse(column < 0, start, column, "index {} is negative")
+                refuse(column >= limit, start, column, f"index {{}} is past the end, {limit}")
             if self.loss.arity == 3:
                 same = index[:, 0] == index[:, 1]
-                _refuse(same, start, index[:, 0], "a triplet compares item {} with itself")
+                refuse(same, start, index[:, 0], "a triplet compares item {} with itself")
         if self.symmetric and self.loss.arity == 2:
             self._check_symmetry()
 
@@ -268,50 +275,3 @@ def _shape(shape, rows: int, columns: int, symmetric: bool) -> tuple[int, int]:
     if symmetric and shape[0] != shape[1]:
         raise ValueError(f"a symmetric matrix is square, this one is {shape[0]} x {shape[1]}")
     return shape
-
-
-def _refuse(wrong: np.ndarray, start: int, values: np.ndarray, message: str) -> None:
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise ValueError(f"observation {start + at}: " + message.format(values[at]))
-
-
-def real(values, what: str = "target") -> np.ndarray:
-    """A float array, or one line that says what is in the way."""
-    values = np.asarray(values)
-    if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
-        return values
-    try:
-        return values.astype(np.float64)
-    except (TypeError, ValueError):
-        for at, value in enumerate(values.ravel().tolist()):
-            try:
-                float(value)
-            except (TypeError, ValueError):
-                raise TypeError(f"observation {at}: {what} {value!r} is not a number") from None
-        raise
-
-
-def whole(values, what: str) -> np.ndarray:
-    """An integer array of row numbers, or one line that says what is in the way."""
-    values = np.asarray(values)
-    if values.ndim != 1:
-        raise ValueError(f"{what} indices form an array of shape {values.shape}, not a list")
-    if values.dtype.kind == "O":
-        bad = next((v for v in values if not isinstance(v, int | np.integer)), None)
-        if bad is not None:
-            raise TypeError(f"{what} index {bad!r} is not a whole number")
-        big = next((v for v in values if not -(2**63) <= v < 2**63), None)
-        if big is not None:
-            raise ValueError(f"{what} index {big} does not fit 64 bits")
-        return values.astype(np.int64)
-    if values.dtype.kind == "u":
-        _refuse(values > 2**63 - 1, 0, values, what + " index {} does not fit 64 bits")
-        return values.astype(np.int64) if values.dtype.itemsize == 8 else values
-    if values.dtype.kind == "f":
-        _refuse(values != np.floor(values), 0, values, what + " index {} is not a whole number")
-        _refuse(np.abs(values) >= 2**63, 0, values, what + " index {} does not fit 64 bits")
-        return values.astype(np.int64)
-    if values.dtype.kind not in "i" and len(values):
-        raise TypeError(f"{what} index {values[:1].tolist()[0]!r} is not a whole number")
-    return values.astype(np.int64) if values.dtype.kind != "i" else values

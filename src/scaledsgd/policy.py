@@ -39,6 +39,8 @@ class Policy:
 
     automatic = False  # whether the policy reviews epochs and may step back
     regrets = False  # whether an earlier state was better
+    polishing = False  # whether what was held out is trained on
+    catches_up = False  # whether rows that lag behind are to be solved for
     cap = np.inf  # the share of its residual that a step may undo, to first order
     starting_column = 0.0  # what is added to the first column of X_0
 
@@ -97,8 +99,11 @@ class Policy:
 
     def review(self, factors, engine: Engine, loss: Loss, held: Chunk | None, streaming) -> str:
         """A look back after an epoch: "" to go on, "best" if the state is worth keeping, "bad" to
-        take it back, or why the run should end."""
+        take it back, "polish" to give back what was held out, or why the run should end."""
         return ""
+
+    def polish(self, factors: Factors, engine: Engine) -> None:
+        """What was held out is trained on from now on."""
 
     def retreat(self) -> bool:
         """Go more carefully after a roll-back; False if that is not ours to do."""

@@ -55,6 +55,7 @@ def reproduce(
     tuned: Annotated[
         bool, flag("--tuned", "Search the step and decay of each method first.")
     ] = False,
+    auto: Annotated[bool, flag("--auto", "Run the automatic settings beside the paper's.")] = False,
     rank: Annotated[int | None, whole("Directions to learn (else the paper's).")] = None,
     seed: Annotated[int, whole("Of the data, the start and the order.")] = 0,
     seeds: Annotated[int, whole("Runs, of which the median and the range are shown.")] = 1,
@@ -79,7 +80,7 @@ def reproduce(
         raise ValueError(f"{authors}: no such file")
     options = Options(
         scale=scale, seed=seed, seeds=seeds, rank=rank, authors=authors, data=data,
-        cache=cache or cache_folder(), tuned=tuned, refresh=refresh.value, device=device,
+        cache=cache or cache_folder(), tuned=tuned, auto=auto, refresh=refresh.value, device=device,
         jobs=jobs or os.cpu_count() or 1, verbose=True,
     )  # fmt: skip
     results = {}

@@ -6,12 +6,15 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
+from . import rows
 from .engines import Chunk, Engine, Samples
 from .factors import CALM, Factors
+from .kept import Kept
 from .losses import Loss
 from .metrics import mean_loss, rms_slope, zero_loss
 from .observations import Observations
@@ -24,27 +27,6 @@ _EVALUATED = 1_000_000
 
 # In a stream there are no epochs: the policy looks back after this many times d samples.
 _REVIEWED = 8
-
-
-class Kept(NamedTuple):
-    """A state to come back to. Rows that were added since begin anew."""
-
-    sides: list[Any]
-    spectrum: np.ndarray
-    columns: int
-
-    def packed(self, engine: Engine) -> dict[str, np.ndarray]:
-        """As arrays for a file."""
-        sides = {f"kept{n}": engine.get(side) for n, side in enumerate(self.sides)}
-        return {**sides, "kept_spectrum": self.spectrum, "kept_columns": np.array([self.columns])}
-
-    @classmethod
-    def unpacked(cls, arrays: dict[str, np.ndarray]) -> Kept | None:
-        """From the arrays of a file, if it holds one."""
-        sides = [arrays[name] for name in ("kept0", "kept1") if name in arrays]
-        if not sides:
-            return None
-        return cls(sides, arrays["kept_spectrum"], int(arrays["kept_columns"][0]))
 
 
 @dataclass
@@ -94,9 +76,9 @@ class Trainer:
             observations, held = self.policy.set_aside(observations, self.rng)
         self.factors = self.engine.packed(self.factors)
         shift = [side * self.factors.begin for side in self.loss.sides]
-        if held is not None:
-            held = Chunk(held.index + np.array(shift), held.targets)
+        aside, held = held, held and Chunk(held.index + np.array(shift), held.targets)
         data = self.engine.samples(observations, shift, self.factors.X.dtype, self.rng)
+        parts = [data]
         self.policy.until = 0 if streaming else self.samples + epochs * len(data)
         seen = Chunk(data.index[:_EVALUATED], data.targets[:_EVALUATED])
         marks = [len(data) * k // evaluations for k in range(1, evaluations + 1)]
@@ -112,7 +94,10 @@ class Trainer:
                 if self.history.stopped and self.checkpoint:  # it was over already
                     return self.history
                 for epoch in range(first, epochs):
-                    for done in self._epoch(data, epoch + 1, marks):
+                    if aside and self.policy.polishing:
+                        parts = [self._given_back(aside, observations), data]
+                        aside = held = None
+                    for done in self._epoch(parts, epoch + 1, marks):
                         if evaluations == 0:
                             continue
                         told = self._evaluate(epoch + done / len(data), seen)
@@ -123,7 +108,7 @@ class Trainer:
                             return self._stop("callback", streaming)
                         if told.loss <= tol * nothing:
                             return self._stop("tol", streaming)
-                    verdict = self._review(epoch + 1, held, streaming)
+                    verdict = self._review(epoch + 1, data, held, streaming)
                     if verdict:
                         return self._stop(verdict, streaming)
                     if self.checkpoint:
@@ -139,11 +124,11 @@ class Trainer:
             if not streaming:  # what comes next is judged by itself
                 self.kept = None
 
-    def _epoch(self, data: Samples, epoch: int, marks: list[int]) -> Iterator[int]:
-        """One pass over the data, in pieces that end where a round does or a mark is set. Yields
-        the marks as they are reached."""
-        done = 0
-        for chunk in data.epoch(self.rng):
+    def _epoch(self, parts: list[Samples], epoch: int, marks: list[int]) -> Iterator[int]:
+        """One pass over all parts, in pieces that end where a round does or a mark is set. Yields
+        the marks, which are places in the last part, as they are reached."""
+        data, done = parts[-1], -sum(map(len, parts[:-1]))
+        for chunk in chain.from_iterable(part.epoch(self.rng) for part in parts):
             at = 0
             while at < len(chunk.targets):
                 if self.left == 0:
@@ -170,7 +155,7 @@ class Trainer:
         )
         return Progress(epoch, self.samples, loss, self.factors)
 
-    def _review(self, epoch: int, held: Chunk | None, streaming: bool) -> str:
+    def _review(self, epoch: int, data: Samples, held: Chunk | None, streaming: bool) -> str:
         """Let the policy look back on the epoch. Returns why the run should end, if it should."""
         policy, d = self.policy, self.factors.d
         if not policy.automatic or (streaming and policy.samples < _REVIEWED * d):
@@ -178,13 +163,29 @@ class Trainer:
         if not policy.samples:  # the epoch ended in a roll-back: there is nothing to judge
             return ""
         moved, columns = self._refresh(epoch), policy.columns
+        due = policy.catches_up and not (streaming or self.per_sample)
+        if due and rows.catch_up(self.engine, self.factors, self.loss, data):
+            moved = self._refresh(epoch)
         verdict = policy.review(self.factors, self.engine, self.loss, held, streaming)
         if verdict == "bad":  # and if no step is small enough: there is nothing better to find
             return "" if self._step_back() else "settled"
-        if verdict == "best":
+        if verdict == "polish":
+            if policy.regrets:
+                self._come_back()
+            policy.polish(self.factors, self.engine)
+            moved = np.inf
+        if verdict in ("best", "polish"):
             self._keep()
         self._begin_round(moved if policy.columns == columns else np.inf)
-        return "" if verdict == "best" else verdict
+        return "" if verdict in ("best", "polish") else verdict
+
+    def _given_back(self, aside: Chunk, observations: Observations) -> Samples:
+        """Samples that no longer judge, to be trained on. In an order that a run which goes on from
+        a checkpoint finds again."""
+        shift = [side * self.factors.begin for side in self.loss.sides]
+        rng = np.random.default_rng([self.factors.seed, 4])
+        some = observations.of(aside)
+        return self.engine.samples(some, shift, self.factors.X.dtype, rng)
 
     def _turn(self, epoch: int) -> None:
         """Begin a round in the basis of the present."""
@@ -260,10 +261,10 @@ class Trainer:
     def _come_back(self) -> None:
         """To the last state kept."""
         assert self.kept is not None
-        for side, (rows, old) in enumerate(zip(self.factors.sides, self.kept.sides, strict=True)):
-            rows[: len(old)] = self.engine.put(old)
-            if len(rows) > len(old):
-                rows[len(old) :] = self.engine.put(self.factors.fresh(side, len(old), len(rows)))
+        for side, (new, old) in enumerate(zip(self.factors.sides, self.kept.sides, strict=True)):
+            new[: len(old)] = self.engine.put(old)
+            if len(new) > len(old):
+                new[len(old) :] = self.engine.put(self.factors.fresh(side, len(old), len(new)))
         self.factors.spectrum = self.kept.spectrum.copy()
         self.policy.columns = self.kept.columns
         self.left, self.P = 0, None

@@ -115,7 +115,7 @@ class RayEngine(Engine):
         """The samples on the workers' disks, by the blocks that they touch."""
         if observations.negatives is not None:
             raise ValueError("negatives are drawn on one machine: events train without a cluster")
-        given = Scattered.of(observations, self.crew)
+        given = Scattered.handed_over(observations, self.crew)
         meetings = self._lay_out(given.shape, given.symmetric, given.loss)
         plan = Plan(
             uuid4().hex, given.splits, given.apart, meetings, self._starts, shift,

@@ -34,8 +34,12 @@ class Scattered:
     disposable = False
     sides = Observations.sides
 
+    def of(self, samples: Chunk) -> Observations:
+        """Other samples of the same kind, which are here."""
+        return Observations(*samples, self.shape, self.loss.name, self.symmetric)
+
     @classmethod
-    def of(cls, observations: Any, crew: Crew) -> Scattered:
+    def handed_over(cls, observations: Any, crew: Crew) -> Scattered:
         """Observations given to the object store, unless they are scattered already."""
         if isinstance(observations, Scattered):
             return observations

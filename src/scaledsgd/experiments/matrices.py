@@ -14,8 +14,20 @@ from ..engines import Engine
 from ..losses import LOSSES, sigmoid
 from ..observations import Observations
 from . import pictures
-from .runs import SOLVED, Band, Judge, Outcome, Problem, Step, claim, listed, repeated
-from .settings import METHODS, Case, MatrixFigure, Options
+from .runs import (
+    FOUND,
+    SOLVED,
+    Band,
+    Judge,
+    Outcome,
+    Problem,
+    Step,
+    claim,
+    listed,
+    no_worse,
+    repeated,
+)  # fmt: skip
+from .settings import AUTO, METHODS, Case, MatrixFigure, Options
 from .tune import tuned_step
 
 _D = 30
@@ -51,6 +63,11 @@ def outcome(figure: MatrixFigure, options: Options) -> Outcome:
         if panel.floor is not None:
             curves[f"noise floor, {panel.case.name}"] = [panel.floor]
     claims, words = _CLAIMS[_kind(figure)](panels)
+    if options.auto:
+        claims += [
+            no_worse(f"last error, {p.case.name}", p.last(AUTO), p.last("ScaledSGD"), falling=True)
+            for p in panels
+        ]
     theirs = _theirs(options) and figure.cases[0].matrix
     return Outcome(
         figure.title, words, _settings(figure, panels, options), curves, claims,
@@ -140,6 +157,8 @@ def _panel(figure: MatrixFigure, case: Case, options: Options) -> Panel:
             step = tuned_step(problem, judged, scaled, step, options, falling=True)
         steps[method] = step
         bands[method] = repeated(problem, scaled, step, options)[1]
+    if options.auto:
+        steps[AUTO], bands[AUTO] = FOUND, repeated(problem, True, FOUND, options)[1]
     floor = None if figure.noise is None else noise_floor(truth, rank)
     points = truth if figure.loss == "distance" else None
     return Panel(case, bands, steps, floor, points, _authors(figure, case, options))

@@ -12,13 +12,13 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
 from . import report
 from .runs import Band
-from .settings import METHODS, MatrixFigure
+from .settings import AUTO, METHODS, MatrixFigure
 
 if TYPE_CHECKING:
     from .matrices import Panel
     from .rankings import Ranked
 
-LINE: dict[str, dict[str, Any]] = dict(zip(METHODS, report.LINES, strict=False))
+LINE: dict[str, dict[str, Any]] = dict(zip((*METHODS, AUTO), report.LINES, strict=False))
 _PINK = "#f7b6c8"
 _FIRST, _SECOND = "#fbe3e1", "#e1ebf7"  # the paper fills the first epoch red, the second blue
 _THIN = {"linewidth": 1.0, "alpha": 0.75, "linestyle": (0, (1, 1))}

@@ -17,6 +17,7 @@ from ..observations import Observations
 from ..policy import Policy
 from ..progress import DivergenceError, Progress
 from ..train import Trainer
+from ..tuning import AutoPolicy
 from .settings import Options
 
 SOLVED = 1e-16  # the mean loss at which the authors' program ends a run
@@ -25,14 +26,19 @@ Judge = Callable[[Factors], float]
 
 
 class Step(NamedTuple):
-    """alpha, and after how many epochs it is half of that."""
+    """alpha, and after how many epochs it is half of that; 0 for whatever the policy finds."""
 
     alpha: float
     halved: float = np.inf
 
     def __str__(self) -> str:
+        if self.alpha == 0.0:
+            return "no number set"
         decay = "" if np.isinf(self.halved) else f", halved every {self.halved:.3g} epochs"
         return f"step {self.alpha:.4g}{decay}"
+
+
+FOUND = Step(0.0)
 
 
 @dataclass
@@ -84,12 +90,16 @@ def run(problem: Problem, scaled: bool, step: Step, seed: int, options: Options)
     """Train from an X_0 that is the same for both methods at a seed."""
     seen = problem.observations
     engine = open_engine(options.device, options.jobs)
+    policy = Decaying(step.alpha, 0.0, scaled, halved=step.halved * len(seen))
+    if step == FOUND:
+        policy = AutoPolicy()
     factors = Factors.start(
-        seen.shape, problem.rank, seed=seed, dtype=problem.dtype, symmetric=seen.symmetric
-    )
+        seen.shape, problem.rank, seed=seed, dtype=problem.dtype, symmetric=seen.symmetric,
+        scale=policy.starting_scale(seen.size, seen.shape, problem.rank, seen.kind),
+        offset=policy.starting_column,
+    )  # fmt: skip
     if problem.start is not None:
         factors.X[...] = problem.start(seed)
-    policy = Decaying(step.alpha, 0.0, scaled, halved=step.halved * len(seen))
     rng = np.random.default_rng([seed, 2])
     trainer = Trainer(factors, seen.loss, policy, engine, rng, options.per_sample(scaled))
     judge = problem.judged(engine)
@@ -109,6 +119,8 @@ def run(problem: Problem, scaled: bool, step: Step, seed: int, options: Options)
                     callbacks=[note], verbose=options.verbose)  # fmt: skip
     except DivergenceError:
         diverged = True
+    if policy.automatic:  # what counts is the state that it leaves
+        values[-1] = judge(replace(trainer.factors, X=engine.put(trainer.factors.X)))
     points = problem.epochs * problem.evaluations + 1
     filled = [
         np.array(column + [np.nan if diverged else column[-1]] * (points - len(column)))
@@ -168,6 +180,20 @@ def repeated(problem: Problem, scaled: bool, step: Step, options: Options) -> tu
     ]
     x = curves[0].epochs
     return Band(x, np.array([c.loss for c in curves])), Band(x, np.array([c.value for c in curves]))
+
+
+_SAME = 0.01  # share by which two errors, or of an AUC, may differ from one start to another
+
+
+def no_worse(what: str, ours: float, theirs: float, *, falling: bool) -> dict:
+    """Whether the automatic settings end as well as the paper's step. Solved is solved.
+
+    >>> no_worse("errors", 1e-20, 5e-17, falling=True)["holds"]
+    True
+    """
+    same = ours <= max((1 + _SAME) * theirs, SOLVED) if falling else ours >= theirs - _SAME / 5
+    told = f"{ours:.3g}, the paper's step {theirs:.3g}"
+    return claim(f"(not the paper's) Automatic settings do no worse: {what}", told, same)
 
 
 def claim(paper: str, measured: str, holds: bool | None) -> dict:

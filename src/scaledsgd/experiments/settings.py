@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 METHODS = {"ScaledSGD": True, "SGD": False}
+AUTO = "automatic"  # the name of the runs that set themselves
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Options:
     data: Path | None = None
     cache: Path | None = None
     tuned: bool = False
+    auto: bool = False
     refresh: str = "round"
     device: str = "cpu"
     jobs: int = 1
