@@ -2,6 +2,7 @@
 
 python benchmarks/scale.py convergence [--data ../shared/data/ml-latest-small]
 python benchmarks/scale.py speed
+python benchmarks/scale.py costs
 python benchmarks/scale.py memory
 python benchmarks/scale.py kill [--kills 10]
 """
@@ -145,6 +146,32 @@ def speed(d: int = 500_000, rank: int = 16, count: int = 50_000_000, turns: int 
     print(f"thread {plain:.1f}; W = 1 {one:.1f} ({plain / one - 1:+.1%} time); W = 2 {two:.1f}")
     print(f"W = 2 / W = 1: {two / one:.2f}")
     return two / one >= 1.5 and plain / one <= 1.15
+
+
+def costs(calls: int = 2000, rows: int = 1_000_000, rank: int = 16) -> bool:
+    """What a cluster adds to a step: calls, and blocks that are taken in and given back."""
+    engine = RayEngine("local", workers=2)
+    crew, clock = engine.crew, time.perf_counter
+    import ray
+
+    begun = clock()
+    for _ in range(calls):
+        crew.get([crew[0].ready.remote()])
+    there_and_back = (clock() - begun) / calls
+    begun = clock()
+    crew.get([crew[number].ready.remote() for number in range(calls)])
+    in_a_row = (clock() - begun) / calls
+    block = ray.put(np.zeros((rows, rank), np.float32))
+    taken = []
+    for _ in range(9):
+        begun = clock()
+        ray.wait([crew[0].turned.remote(block, None)], fetch_local=False)
+        taken.append(clock() - begun - there_and_back)
+    engine.close()
+    size = 4 * rows * rank
+    print(f"a call {1e3 * there_and_back:.2f} ms there and back, {1e3 * in_a_row:.2f} ms in a row;")
+    print(f"a block of {size / 2**20:.0f} MB in and out {size / np.median(taken) / 1e9:.2f} GB/s")
+    return True
 
 
 class Watch(threading.Thread):
@@ -334,6 +361,7 @@ def main() -> int:
     converging = parts.add_parser("convergence", help="epochs against the serial run")
     converging.add_argument("--data", type=Path, help="MovieLens-Small, else its synthetic twin")
     parts.add_parser("speed", help="samples a second against one machine")
+    parts.add_parser("costs", help="of calls, and of blocks that change hands")
     parts.add_parser("memory", help="of the workers and the driver")
     killing = parts.add_parser("kill", help="kill -9 of workers, a node and the driver")
     killing.add_argument("--kills", type=int, default=10)
@@ -349,7 +377,7 @@ def main() -> int:
         return 0 if convergence(given.data) else 1
     if given.part == "kill":
         return 0 if kill(given.kills) else 1
-    return 0 if {"speed": speed, "memory": memory}[given.part]() else 1
+    return 0 if {"speed": speed, "costs": costs, "memory": memory}[given.part]() else 1
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-_PARTS = ("numpy", "scipy", "numba", "scikit-learn", "safetensors", "pyarrow", "cupy")
+_PARTS = ("numpy", "scipy", "numba", "scikit-learn", "safetensors", "pyarrow", "cupy", "ray")
 _D = 62_000  # rows of X in the speed test: the paper's largest problem, 0.7 to 4 MB
 _SAMPLES = 200_000
 _SECONDS = 0.25  # for each of the four

@@ -31,14 +31,8 @@ def catch_up(engine: Engine, factors: Factors, loss: Loss, data: Samples) -> int
     few = np.abs(_residuals(engine, factors, loss, data.index[:_LOOK], data.targets[:_LOOK]))
     if np.median(few) > _SPREAD_OUT * np.sqrt(np.mean(few**2)):
         return 0
-    d, size = len(factors.X), max(_LOOK, len(factors.X))
-    total, count = np.zeros(d), np.zeros(d)
-    parts = [slice(start, start + size) for start in range(0, len(data), size)]
-    for part in parts:
-        e = _residuals(engine, factors, loss, data.index[part], data.targets[part])
-        for column in data.index[part].T:
-            total += np.bincount(column, e**2, minlength=d)
-            count += np.bincount(column, minlength=d)
+    parts = _parts(factors, data)
+    total, count = _tally(engine, factors, loss, data, parts)
     mean = total / np.maximum(count, 1)
     behind = mean > _LAGS * total.sum() / count.sum()
     if behind.sum() > _MOST:
@@ -48,11 +42,10 @@ def catch_up(engine: Engine, factors: Factors, loss: Loss, data: Samples) -> int
     if len(at) == 0:
         return 0
     index, y = data.index[at], data.targets[at].astype(np.float64)
-    e = _residuals(engine, factors, loss, index, y)
-    first = behind[index[:, 0]]
-    rows, others = np.where(first, index.T, index.T[::-1])
+    rows, others = np.where(behind[index[:, 0]], index.T, index.T[::-1])
     # A neighbour is trusted by its residuals elsewhere.
-    variance = (total[others] - e**2) / np.maximum(count[others] - 1, 1)
+    total, count = _tally(engine, factors, loss, data, parts, behind)
+    variance = total[others] / np.maximum(count[others], 1)
     variance = np.maximum(variance, _SURE * variance.max())
     if not variance.all():
         return 0
@@ -61,6 +54,29 @@ def catch_up(engine: Engine, factors: Factors, loss: Loss, data: Samples) -> int
     for row, its in zip(names, np.split(order, starts[1:]), strict=True):
         _solve(factors, int(row), others[its], y[its], 1 / np.sqrt(variance[its]), loss)
     return len(names)
+
+
+def _parts(factors: Factors, data: Samples) -> list[slice]:
+    """Pieces of the data so large that a sum for every row costs nothing beside them."""
+    size = max(_LOOK, len(factors.X))
+    return [slice(start, start + size) for start in range(0, len(data), size)]
+
+
+def _tally(engine, factors, loss, data: Samples, parts, without: np.ndarray | None = None):
+    """The sum of squared residuals of every row, and their number; without samples that name some
+    of the rows."""
+    d = len(factors.X)
+    total, count = np.zeros(d), np.zeros(d)
+    for part in parts:
+        index, targets = data.index[part], data.targets[part]
+        if without is not None:
+            kept = ~without[index].any(axis=1)
+            index, targets = index[kept], targets[kept]
+        squares = _residuals(engine, factors, loss, index, targets) ** 2
+        for column in index.T:
+            total += np.bincount(column, squares, minlength=d)
+            count += np.bincount(column, minlength=d)
+    return total, count
 
 
 def _residuals(engine: Engine, factors: Factors, loss: Loss, index, targets) -> np.ndarray:

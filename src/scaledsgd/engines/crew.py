@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -99,7 +100,7 @@ class Crew:
 def connect(address: str, cpus: int) -> bool:
     """Join a cluster, or start one. Whether it is ours."""
     known = {"auto": _running(), "local": None}.get(address, address)
-    if known is None:
+    if known is None and "ray" not in sys.modules:
         # Read when Ray is loaded: what it starts then listens on loopback addresses only.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         if "RAY_AUTH_MODE" not in os.environ:  # versions that know it ask for this token
