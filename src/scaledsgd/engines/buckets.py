@@ -22,6 +22,7 @@ class Buckets:
         self.plan, self.worker = plan, worker
         self.folder = folder(plan.name) / place / str(worker)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._opened: dict[int, Samples] = {}
 
     def add(self, number: int, piece: Piece) -> None:
         """Keep what a split holds for this worker."""
@@ -40,9 +41,11 @@ class Buckets:
 
     def open(self, bucket: int, threads: Callable, jobs: int) -> Samples:
         """The samples of a bucket, in the order in which they are dealt from."""
-        self.sizes()
-        index, targets, _ = _mapped(self._bucket(bucket))
-        return Samples(index, targets, None, threads, jobs)
+        if bucket not in self._opened:
+            self.sizes()
+            index, targets, _ = _mapped(self._bucket(bucket))
+            self._opened[bucket] = Samples(index, targets, None, threads, jobs)
+        return self._opened[bucket]
 
     def _sort(self) -> None:
         plan, pieces = self.plan, []

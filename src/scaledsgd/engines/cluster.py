@@ -23,9 +23,12 @@ from .splits import Plan
 from .spread import Block, Spread
 from .worker import Job, share
 
-# Rows that come to the driver for an evaluation: the mean loss of so many samples is good to half a
-# percent of the loss's spread.
-_EVALUATED = 1 << 16
+# Samples whose rows come to the driver for an evaluation: their mean loss is good to a percent of the
+# loss's spread.
+_EVALUATED = 1 << 14
+
+# Of a sub-round: so little that is left of it is run at once, since blocks change hands for it.
+_REST = 0.1
 
 
 class RayEngine(Engine):
@@ -292,19 +295,22 @@ class ClusterSamples:
         """All samples, of which the engine runs as many at a time as it is told to."""
         self.key = int(rng.integers(2**63))
         self._order, self._turn = rng.permutation(len(self.rounds)), 0
-        self._done = [0] * len(self.rounds)
+        self._done, self._ahead = [0] * len(self.rounds), 0
         whole: Any = Span(self, len(self))
         yield Chunk(whole, whole)
 
     def visits(self, count: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """The next samples, as parts of sub-rounds. Each call goes on to the next sub-round, so
-        that no rows meet for long and then never again: blocks would learn in bases of their own,
-        and have to unlearn them."""
-        while count:
+        """The next samples, as parts of sub-rounds, and a few that would be left of one. Each call
+        goes on to the next sub-round, so that no rows meet for long and then never again: blocks
+        would learn in bases of their own, and have to unlearn them."""
+        count -= self._ahead  # of what the trainer has asked for so far
+        while count > 0:
             s = int(self._order[self._turn % len(self._order)])
             self._turn += 1
-            start = self._done[s]
-            self._done[s] += min(count, self.rounds[s] - start)
-            if self._done[s] > start:
-                count -= self._done[s] - start
-                yield s, (start, self._done[s], self.rounds[s])
+            start, size = self._done[s], self.rounds[s]
+            stop = start + count if size - start - count >= _REST * size else size
+            if stop > start:
+                self._done[s] = stop
+                count -= stop - start
+                yield s, (start, stop, size)
+        self._ahead = -count

@@ -62,6 +62,7 @@ class Worker:
         self.engine: Engine = open_engine("cuda" if gpu else "cpu", threads)
         self.algebra = NumpyAlgebra()
         self._buckets: dict[str, buckets.Buckets] = {}
+        self._held = aligned(0, 1, np.float64)
 
     def ready(self) -> None:
         """Answers once the worker is there."""
@@ -95,7 +96,7 @@ class Worker:
         """The blocks after a part of a bucket was run on them, and what the driver is told."""
         loss, rank = LOSSES[job.loss], blocks[0].shape[1]
         ends = np.cumsum([len(block) for block in blocks])
-        X = aligned(int(ends[-1]), rank, blocks[0].dtype)
+        X = self._room(int(ends[-1]), rank, blocks[0].dtype)
         places = np.split(X, ends[:-1])
         for place, block, turn in zip(places, blocks, job.turns, strict=True):
             place[...] = block
@@ -147,6 +148,12 @@ class Worker:
 
     def read(self, path: str) -> np.ndarray:
         return np.load(path, allow_pickle=False)
+
+    def _room(self, rows: int, rank: int, dtype) -> np.ndarray:
+        """A place for blocks, the same again and again: memory that is new has to be cleared."""
+        if self._held.shape[1] != rank or self._held.dtype != dtype or len(self._held) < rows:
+            self._held = aligned(rows, rank, dtype)
+        return self._held[:rows]
 
     def _about(self, block: np.ndarray) -> np.ndarray:
         few = len(block) <= _FEW
