@@ -23,8 +23,8 @@ from .splits import Plan
 from .spread import Block, Spread
 from .worker import Job, share
 
-# Samples whose rows come to the driver for an evaluation: their mean loss is good to a percent of the
-# loss's spread.
+# Samples whose rows come to the driver for an evaluation: their mean loss is good to a percent of
+# the loss's spread.
 _EVALUATED = 1 << 14
 
 # Of a sub-round: so little that is left of it is run at once, since blocks change hands for it.
