@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaledsgd.factors import Factors, NumpyAlgebra
+from scaledsgd.algebra import NumpyAlgebra
+from scaledsgd.factors import Factors
 
 sizes = st.tuples(st.integers(1, 120), st.integers(1, 120))
 

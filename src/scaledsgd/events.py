@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from .algebra import NumpyAlgebra
 from .checks import real, whole
-from .factors import NumpyAlgebra, eigenbasis
+from .factors import eigenbasis
 from .observations import Observations
 
 if TYPE_CHECKING:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtri
+
+from .algebra import STRIDE, Algebra, NumpyAlgebra
 
 # Eigenvalues below this share of the largest are rounding, not signal: the Gram counts as singular
 # there and P is held at the inverse of this floor.
 _FLOOR = 1e-15
 
-# P may be wrong by a tenth before it matters. Every eighth row shows that, where there are enough
-# of them: a Gram of n rows is good to 1.4 / sqrt(n).
+# P may be wrong by a tenth before it matters. A sketch shows that, where it has enough rows: a Gram
+# of n rows is good to 1.4 / sqrt(n).
 CALM = 0.1
-_STRIDE, _ENOUGH = 8, 2048
+_ENOUGH = 2048
 
 # A side that has to move grows to at least so many times its rows: all moves together then copy
 # less than three rows for each one added.
@@ -35,56 +35,6 @@ def aligned(rows: int, rank: int, dtype) -> np.ndarray:
     raw = np.zeros(size + LINE, np.uint8)
     start = -raw.ctypes.data % LINE
     return raw[start : start + size].view(dtype).reshape(rows, rank)
-
-
-class Algebra(Protocol):
-    """What a refresh asks of the machine that holds X."""
-
-    def gram(self, X) -> np.ndarray: ...
-    def transform(self, X, T: np.ndarray) -> None: ...
-
-    def sketch(self, X) -> np.ndarray:
-        """About X^T X, from some of the rows."""
-        return _STRIDE * self.gram(X[::_STRIDE].copy())
-
-
-class NumpyAlgebra(Algebra):
-    """Gram products and changes of basis with NumPy's BLAS, in blocks of rows.
-
-    The Gram of a tall matrix of three columns is a poor job for BLAS. Rows are therefore read
-    several at a time: (d, r) as (d / k, k r), where the k diagonal blocks of the wide Gram add up
-    to ours.
-
-    >>> NumpyAlgebra().gram(np.ones((5, 2), np.float32))
-    array([[5., 5.],
-           [5., 5.]])
-    """
-
-    width = 24  # columns that BLAS sees at least: fastest of 0, 16, 24, 48, 96 at r = 3
-    block = 1 << 16  # numbers in a block: in float64 it stays in the second-level cache
-
-    def gram(self, X: np.ndarray) -> np.ndarray:
-        """X^T X, in float64 whatever X is."""
-        d, r = X.shape
-        k = max(1, self.width // r)
-        whole = d - d % k
-        G = np.zeros((r, r))
-        with np.errstate(over="ignore", invalid="ignore"):  # whoever asks checks that G is finite
-            for part in self._blocks(X[:whole].reshape(-1, k * r)):
-                wide = part.astype(np.float64, copy=False)
-                G += np.einsum("kakb->ab", (wide.T @ wide).reshape(k, r, k, r))
-            rest = X[whole:].astype(np.float64)
-            return G + rest.T @ rest
-
-    def transform(self, X: np.ndarray, T: np.ndarray) -> None:
-        """X <- X T, in place."""
-        T = T.astype(X.dtype)
-        for part in self._blocks(X):
-            part[...] = part @ T
-
-    def _blocks(self, X: np.ndarray) -> Iterator[np.ndarray]:
-        rows = max(1, self.block // X.shape[1])
-        return (X[start : start + rows] for start in range(0, len(X), rows))
 
 
 def eigenbasis(G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -258,7 +208,7 @@ class Factors:
         that was frozen since then: |P^1/2 (G - S) P^1/2|.
         """
         algebra = algebra or NumpyAlgebra()
-        if glance and min(map(len, self.sides)) >= _STRIDE * _ENOUGH:
+        if glance and min(map(len, self.sides)) >= STRIDE * _ENOUGH:
             moved = self._moved([algebra.sketch(side) for side in self.sides], frozen)
             if moved < CALM:
                 return moved

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..factors import Algebra, Factors
+from ..algebra import Algebra
+from ..factors import Factors
 from ..losses import Loss
 from ..observations import Chunk, Observations
 

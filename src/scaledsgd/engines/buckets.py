@@ -33,27 +33,28 @@ class Buckets:
         """Samples of every bucket, which is on the disk then."""
         done = self.folder / "sizes.npy"
         if not done.exists():
-            self._sort()
-            whole(done, lambda file: np.save(file, np.array(list(self._sizes.items()), np.int64)))
+            sizes = np.array(self._sort(), np.int64)
+            whole(done, lambda file: np.save(file, sizes))
             for number in range(len(self.plan.splits)):
                 self._piece(number).unlink(missing_ok=True)
         return dict(np.load(done).reshape(-1, 2).tolist())
 
-    def open(self, bucket: int, threads: Callable, jobs: int) -> Samples:
+    def open(self, bucket: int) -> Samples:
         """The samples of a bucket, in the order in which they are dealt from."""
         if bucket not in self._opened:
             self.sizes()
             index, targets, _ = _mapped(self._bucket(bucket))
-            self._opened[bucket] = Samples(index, targets, None, threads, jobs)
+            self._opened[bucket] = Samples(index, targets, None, _in_turn)
         return self._opened[bucket]
 
-    def _sort(self) -> None:
+    def _sort(self) -> list[tuple[int, int]]:
+        """A file for every bucket. Returns how many samples each has."""
         plan, pieces = self.plan, []
         for number in range(len(plan.splits)):
             if not self._piece(number).exists():
                 self.add(number, plan.cut(number)[self.worker])
             pieces.append(_mapped(self._piece(number)))
-        self._sizes: dict[int, int] = {}
+        sizes = []
         own = sorted({int(bucket) for *_, counts in pieces for bucket in counts[:, 0]})
         at = [0] * len(pieces)
         for bucket in own:
@@ -66,15 +67,20 @@ class Buckets:
             index, targets = (np.concatenate(column) for column in zip(*parts, strict=True))
             # Samples that lie side by side in the input are parted.
             rng = np.random.default_rng([plan.seed, len(plan.splits), bucket])
-            Samples(index, targets, rng, lambda work, each: [work(one) for one in each])
+            Samples(index, targets, rng, _in_turn)
             _write(self._bucket(bucket), index, targets, np.zeros((0, 2), np.int64))
-            self._sizes[bucket] = len(targets)
+            sizes.append((bucket, len(targets)))
+        return sizes
 
     def _piece(self, number: int) -> Path:
         return self.folder / f"piece{number}.arrow"
 
     def _bucket(self, bucket: int) -> Path:
         return self.folder / f"bucket{bucket}.arrow"
+
+
+def _in_turn(work: Callable, parts: list) -> list:
+    return [work(part) for part in parts]
 
 
 def folder(name: str) -> Path:

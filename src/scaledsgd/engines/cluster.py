@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..factors import Factors
 from ..losses import Loss
 from ..observations import Chunk, Observations
 from . import Engine, open_engine
+from .cluster_data import ClusterSamples
 from .crew import Crew
 from .scattered import Scattered
 from .schedule import Schedule, schedule
@@ -26,9 +26,6 @@ from .worker import Job, share
 # Samples whose rows come to the driver for an evaluation: their mean loss is good to a percent of
 # the loss's spread.
 _EVALUATED = 1 << 14
-
-# Of a sub-round: so little that is left of it is run at once, since blocks change hands for it.
-_REST = 0.1
 
 
 class RayEngine(Engine):
@@ -187,7 +184,7 @@ class RayEngine(Engine):
             for number, (block, _, rows) in enumerate(named)
         ]
         for (block, at, _), rows in zip(named, self.crew.get(calls), strict=True):
-            out[at] = rows if block.turn is None else rows @ block.turn.astype(X.dtype)
+            out[at] = block.present(rows)
         return out.reshape(*index.shape, X.rank)
 
     def finite(self, X: Spread, index: np.ndarray) -> bool:
@@ -261,56 +258,3 @@ class RayEngine(Engine):
 def _even(rows: int, parts: int) -> list[int]:
     """Where the parts begin, and the end."""
     return [rows * k // parts for k in range(parts + 1)]
-
-
-class Span(NamedTuple):
-    """So many samples of an epoch, the next ones to be run."""
-
-    data: ClusterSamples
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, part: slice) -> Span:
-        return Span(self.data, len(range(*part.indices(self.count))))
-
-
-class ClusterSamples:
-    """What the driver knows of samples that lie on the workers' disks."""
-
-    def __init__(self, plan: Plan, box: list, sizes: dict[int, int], seen: Chunk):
-        self.plan, self.box, self.sizes = plan, box, sizes
-        self.index, self.targets = seen
-        groups = plan.schedule.groups
-        self.rounds = [0] * len(groups)  # samples of each sub-round
-        for bucket, size in sizes.items():
-            self.rounds[bucket // groups.shape[1]] += size
-        self.key = 0
-
-    def __len__(self) -> int:
-        return sum(self.rounds)
-
-    def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
-        """All samples, of which the engine runs as many at a time as it is told to."""
-        self.key = int(rng.integers(2**63))
-        self._order, self._turn = rng.permutation(len(self.rounds)), 0
-        self._done, self._ahead = [0] * len(self.rounds), 0
-        whole: Any = Span(self, len(self))
-        yield Chunk(whole, whole)
-
-    def visits(self, count: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """The next samples, as parts of sub-rounds, and a few that would be left of one. Each call
-        goes on to the next sub-round, so that no rows meet for long and then never again: blocks
-        would learn in bases of their own, and have to unlearn them."""
-        count -= self._ahead  # of what the trainer has asked for so far
-        while count > 0:
-            s = int(self._order[self._turn % len(self._order)])
-            self._turn += 1
-            start, size = self._done[s], self.rounds[s]
-            stop = start + count if size - start - count >= _REST * size else size
-            if stop > start:
-                self._done[s] = stop
-                count -= stop - start
-                yield s, (start, stop, size)
-        self._ahead = -count

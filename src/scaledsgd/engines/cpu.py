@@ -10,7 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..factors import LINE, Factors, NumpyAlgebra, aligned, floored
+from ..algebra import NumpyAlgebra
+from ..factors import LINE, Factors, aligned, floored
 from ..losses import Loss
 from ..observations import Observations
 from . import Chunk, Engine, kernels

@@ -99,7 +99,7 @@ class Crew:
 
 def connect(address: str, cpus: int) -> bool:
     """Join a cluster, or start one. Whether it is ours."""
-    known = {"auto": _running(), "local": None}.get(address, address)
+    known = _running() if address == "auto" else None if address == "local" else address
     if known is None and "ray" not in sys.modules:
         # Read when Ray is loaded: what it starts then listens on loopback addresses only.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"

@@ -30,6 +30,10 @@ class Block:
                 setattr(self, name, T.T @ G @ T)
         self.file = None
 
+    def present(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the block in the basis of now."""
+        return rows if self.turn is None else rows @ self.turn.astype(rows.dtype)
+
     def becomes(self, other: Block) -> None:
         self.__dict__.update(other.__dict__)
 
@@ -93,6 +97,5 @@ class Spread:
 
         X = np.empty(self.shape, self.dtype)
         for block, (start, stop) in zip(self.blocks, pairwise(self.starts), strict=True):
-            rows = ray.get(block.ref)
-            X[start:stop] = rows if block.turn is None else rows @ block.turn.astype(self.dtype)
+            X[start:stop] = block.present(ray.get(block.ref))
         return X if dtype is None else X.astype(dtype)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..factors import Factors, NumpyAlgebra, aligned
+from ..algebra import NumpyAlgebra
+from ..factors import Factors, aligned
 from ..losses import LOSSES
 from . import Engine, buckets, open_engine
 from .shuffle import BLOCK, HAND
@@ -58,7 +59,7 @@ class Worker:
     """A Ray actor. `number` is its place among the workers."""
 
     def __init__(self, number: int, threads: int, gpu: bool):
-        self.number, self.threads = number, threads
+        self.number = number
         self.engine: Engine = open_engine("cuda" if gpu else "cpu", threads)
         self.algebra = NumpyAlgebra()
         self._buckets: dict[str, buckets.Buckets] = {}
@@ -103,7 +104,7 @@ class Worker:
             if turn is not None:
                 self.algebra.transform(place, turn)
         engine = self.engine
-        samples = self._plan(job.plan).open(job.bucket, _in_turn, 1)
+        samples = self._plan(job.plan).open(job.bucket)
         seed = np.random.SeedSequence([job.key, job.bucket]).generate_state(1, np.uint64)[0]
         factors, squares = Factors(engine.put(X)), 0.0
         for chunk in samples.dealt(seed >> np.uint64(1), *share(job.part, len(samples))):
@@ -167,10 +168,6 @@ class Worker:
             place = ray.get_runtime_context().get_node_id()
             self._buckets[plan.name] = buckets.Buckets(plan, self.number, place)
         return self._buckets[plan.name]
-
-
-def _in_turn(work, parts: list) -> list:
-    return [work(part) for part in parts]
 
 
 def _found(split, loss: str, named: bool) -> tuple[list[np.ndarray], float, float]:

@@ -1,0 +1,67 @@
+"""What the driver of a cluster knows of the samples, which lie on the workers' disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..observations import Chunk
+from .splits import Plan
+
+# Of a sub-round: so little that is left of it is run at once, since blocks change hands for it.
+_REST = 0.1
+
+
+class Span(NamedTuple):
+    """So many samples of an epoch, the next ones to be run."""
+
+    data: ClusterSamples
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, part: slice) -> Span:
+        return Span(self.data, len(range(*part.indices(self.count))))
+
+
+class ClusterSamples:
+    """The samples of a run, by sub-rounds."""
+
+    def __init__(self, plan: Plan, box: list, sizes: dict[int, int], seen: Chunk):
+        self.plan, self.box, self.sizes = plan, box, sizes
+        self.index, self.targets = seen
+        groups = plan.schedule.groups
+        self.rounds = [0] * len(groups)  # samples of each sub-round
+        for bucket, size in sizes.items():
+            self.rounds[bucket // groups.shape[1]] += size
+        self.key = 0
+
+    def __len__(self) -> int:
+        return sum(self.rounds)
+
+    def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
+        """All samples, of which the engine runs as many at a time as it is told to."""
+        self.key = int(rng.integers(2**63))
+        self._order, self._turn = rng.permutation(len(self.rounds)), 0
+        self._done, self._ahead = [0] * len(self.rounds), 0
+        whole: Any = Span(self, len(self))
+        yield Chunk(whole, whole)
+
+    def visits(self, count: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """The next samples, as parts of sub-rounds, and a few that would be left of one. Each call
+        goes on to the next sub-round, so that no rows meet for long and then never again: blocks
+        would learn in bases of their own, and have to unlearn them."""
+        count -= self._ahead  # of what the trainer has asked for so far
+        while count > 0:
+            s = int(self._order[self._turn % len(self._order)])
+            self._turn += 1
+            start, size = self._done[s], self.rounds[s]
+            stop = start + count if size - start - count >= _REST * size else size
+            if stop > start:
+                self._done[s] = stop
+                count -= stop - start
+                yield s, (start, stop, size)
+        self._ahead = -count
