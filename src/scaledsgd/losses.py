@@ -43,14 +43,6 @@ def _cross_entropy(z, y):
     return np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z))) - y * z
 
 
-def _sigmoid_difference(z, y):
-    return 1.0 / (1.0 + np.exp(-np.maximum(z, _LOWEST))) - y
-
-
-def _identity(z):
-    return z
-
-
 def sigmoid(z):
     """The inverse link of the logistic losses.
 
@@ -58,6 +50,14 @@ def sigmoid(z):
     0.5
     """
     return 1.0 / (1.0 + np.exp(-np.maximum(z, _LOWEST)))
+
+
+def _sigmoid_difference(z, y):
+    return sigmoid(z) - y
+
+
+def _identity(z):
+    return z
 
 
 @dataclass(frozen=True)

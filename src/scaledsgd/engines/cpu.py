@@ -17,8 +17,8 @@ from ..observations import Observations
 from . import Chunk, Engine, kernels
 from .shuffle import Samples
 
-# Bytes of X that are fetched in time without being asked for: half of a usual second-level cache.
-_NEAR = 1 << 20
+# Bytes of X that are fetched in time without being asked for: twice a usual second-level cache.
+NEAR = 4 << 20
 
 # A thread gets at least this many samples: fewer run sooner than a thread wakes.
 _LEAST = 4096
@@ -76,7 +76,7 @@ class CpuEngine(NumpyAlgebra, Engine):
         """One pass with a frozen diagonal P; returns the sum of squared slopes."""
         X, real = factors.X, factors.X.dtype.type
         # Without the gap, which a model from a file does not have: the bits must not depend on it.
-        options = {"capped": cap < np.inf, "far": factors.d * X[:1].nbytes > _NEAR}
+        options = {"capped": cap < np.inf, "far": factors.d * X[:1].nbytes > NEAR}
         frozen = P.astype(real), rates.astype(real), real(cap)
         step = kernels.kernel(kernels.rounds, loss, factors.rank, **options)
         # Threads that write to a small table pass its lines back and forth, and two of them are
@@ -126,7 +126,7 @@ class CpuEngine(NumpyAlgebra, Engine):
         """z of every sample."""
         X = factors.X
         out = np.empty(len(index), X.dtype)
-        score = kernels.kernel(kernels.scoring, loss, factors.rank, far=X.nbytes > _NEAR)
+        score = kernels.kernel(kernels.scoring, loss, factors.rank, far=X.nbytes > NEAR)
         self._threads(lambda part: score(X, *part), self._split(Chunk(index, out)))
         return out
 

@@ -12,41 +12,68 @@ from functools import cache
 
 import numba
 import numpy as np
-from numba.extending import register_jitable
+from numba import types
+from numba.extending import overload, register_jitable
 
 from ..factors import LINE
-from ..losses import LOSSES, Loss
+from ..losses import LOSSES, Loss, sigmoid
+from . import simd
 from .memory import prefetch
+from .simd import load, store, total, zeros
 
-# Sums over the rank may be reordered (SIMD) and fused, and 0 x is 0: that removes the absent terms
-# of a loss. A NaN still spreads through X, where the next Gram finds it.
-_FAST = {"contract", "reassoc", "nsz", "arcp", "nnan"}
+# Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
+# register get the smallest that holds them, and are not loaded twice.
+WIDTHS = (4, 8, 16)
 
-# Up to this rank the loops over the rank are unrolled for the very rank: 17 against 23 ns a step at
-# r = 3; from r = 8 on the general loop is as fast or faster.
-_UNROLLED = 4
-
-# Rows are asked for this many samples before they are needed. From 8 to 16 it makes no difference.
-_AHEAD = 12
+# So many lines of the cache are on their way at a time, a few more than a core has room for, and
+# never those of more than so many samples: from 8 to 16 it makes no difference.
+_UNDERWAY, _AHEAD = 48, 12
 
 
 def _jit(function):
-    return numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
+    fast = set(simd.FAST)
+    return numba.njit(nogil=True, cache=True, fastmath=fast, error_model="numpy")(function)
 
 
 def kernel(factory, loss: Loss, rank: int = 0, **options):
     """The compiled kernel of a loss, from the disk cache when it was compiled before."""
-    return _compiled(factory, loss.name, rank if rank <= _UNROLLED else 0, **options)
+    width = next((width for width in WIDTHS if rank <= width), 0)
+    return _compiled(factory, loss.name, width, **options)
 
 
 @cache
-def _compiled(factory, name: str, rank: int, **options):
+def _compiled(factory, name: str, width: int, **options):
     loss = LOSSES[name]
     # Numba's disk cache looks at this file and at what a kernel closes over, and takes functions by
     # their name: without the hash an edited loss would run as its old binary.
-    source = inspect.getsource(loss.slope)
+    source = inspect.getsource(loss.slope) + inspect.getsource(simd)
     version = hashlib.sha256(source.encode()).hexdigest()
-    return factory(loss, register_jitable(loss.slope), rank, version, **options)
+    return factory(loss, register_jitable(loss.slope), width, version, **options)
+
+
+# The sigmoid less a half is z p(z^2) / q(z^2) up to 7e-9, below half a unit of float32's last place
+# near 1: fitted to its largest error for |z| <= 17.5, beyond which a float32 cannot tell it from 1.
+# A step of BPR at r = 3 takes half as long as with an exponential.
+_END = np.float32(17.5)
+_P = (0.249999982, 0.00836863844, 5.47859565e-05, 8.12352381e-08, 1.33160492e-11)
+_Q = (1.0, 0.116807816, 0.00161981574, 5.16190256e-06, 3.08081446e-09)
+_P0, _P1, _P2, _P3, _P4 = map(np.float32, _P)
+_Q0, _Q1, _Q2, _Q3, _Q4 = map(np.float32, _Q)
+
+
+@overload(sigmoid)
+def _sigmoid(z):
+    if z == types.float32:
+
+        def rational(z):
+            x = min(max(z, -_END), _END)
+            s = x * x
+            p = _P0 + s * (_P1 + s * (_P2 + s * (_P3 + s * _P4)))
+            q = _Q0 + s * (_Q1 + s * (_Q2 + s * (_Q3 + s * _Q4)))
+            return np.float32(0.5) + x * p / q
+
+        return rational
+    return sigmoid
 
 
 def _coefficients(loss: Loss):
@@ -60,16 +87,55 @@ def _combine(c, x0, x1, x2):
 
 
 @register_jitable
-def _fetch(X, index, t, r, triplet):
+def ahead(X, arity):
+    """How many samples before their turn rows are fetched."""
+    lines = arity * (1 + (X.shape[1] - 1) * X.itemsize // LINE)
+    return max(3, min(_AHEAD, _UNDERWAY // lines))
+
+
+@register_jitable
+def fetch(X, index, t, r, triplet):
     """Begin to load the rows that a sample names."""
     for q in range(0, r, LINE // X.itemsize):
-        prefetch(X, index[t, 0], q, 1)
-        prefetch(X, index[t, 1], q, 1)
+        prefetch(X, index[t, 0], q, 0)
+        prefetch(X, index[t, 1], q, 0)
         if triplet:
-            prefetch(X, index[t, 2], q, 1)
+            prefetch(X, index[t, 2], q, 0)
 
 
-def rounds(loss: Loss, slope, rank: int, version: str, capped: bool = False, far: bool = False):
+def _parts(loss: Loss, width: int):
+    """What is done to `width` columns of a sample's rows, of which `left` are not past the end:
+    `form` gives u and v, `move` what a slope of 1 moves each row by."""
+    (a, b), triplet = _coefficients(loss), loss.arity == 3
+
+    @register_jitable
+    def form(X, rows, q, left):
+        x0, x1 = load(X, rows[0], q, left, width), load(X, rows[1], q, left, width)
+        # Of a pair the third row is the second again, with coefficients 0.
+        x2 = load(X, rows[2], q, left, width) if triplet else x1
+        return (x0, x1, x2), _combine(a, x0, x1, x2), _combine(b, x0, x1, x2)
+
+    @register_jitable
+    def move(P, rates, u, v, q, left):
+        p = load(P, q, 0, left, width)
+        w0, w1, w2 = a[0] * v + b[0] * u, a[1] * v + b[1] * u, a[2] * v + b[2] * u
+        m0, m1, m2 = (rates[0] * p) * w0, (rates[1] * p) * w1, (rates[-1] * p) * w2
+        return (m0, m1, m2), m0 * w0 + m1 * w1 + m2 * w2
+
+    @register_jitable
+    def step(X, P, rates, g, rows, q, left):
+        x, u, v = form(X, rows, q, left)
+        moves, _ = move(P, rates, u, v, q, left)
+        # Last named, first written: of a row named twice the first move stays.
+        if triplet:
+            store(X, rows[2], q, left, x[2] - g * moves[2])
+        store(X, rows[1], q, left, x[1] - g * moves[1])
+        store(X, rows[0], q, left, x[0] - g * moves[0])
+
+    return form, move, step
+
+
+def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, far: bool = False):
     """Steps with a frozen diagonal P; `rates[m]` is alpha for the m-th row of a sample, and plain
     SGD is the same kernel with P = 1. Returns the sum of squared slopes.
 
@@ -77,66 +143,65 @@ def rounds(loss: Loss, slope, rank: int, version: str, capped: bool = False, far
     high leverage have a large h; `capped` shortens their step so that h stays within `cap`.
 
     With `far`, for an X that does not fit the cache, rows are fetched ahead of their turn."""
-    third, (a, b) = loss.arity - 1, _coefficients(loss)
-    triplet = loss.arity == 3
+    third, triplet = loss.arity - 1, loss.arity == 3
+    W = width or WIDTHS[-1]
+    form, move, step = _parts(loss, W)
 
     @_jit
     def run(X, P, rates, cap, index, targets):
         _ = version  # part of the cache key
-        r = X.shape[1] if rank == 0 else rank
-        real, last = X.dtype.type, index.shape[0] - 1
-        total = 0.0
+        r, real, last = X.shape[1], X.dtype.type, index.shape[0] - 1
+        lead = ahead(X, third + 1)
+        whole = 0 if width else r // W * W
+        squares = 0.0
         for t in range(index.shape[0]):
             if far:
-                _fetch(X, index, min(t + _AHEAD, last), r, triplet)
-            # Of a pair the third row is the second again, with coefficients 0.
-            i0, i1, i2 = index[t, 0], index[t, 1], index[t, third]
-            z, h = real(0), real(0)
-            for q in range(r):
-                x0, x1, x2 = X[i0, q], X[i1, q], X[i2, q]
-                u, v = _combine(a, x0, x1, x2), _combine(b, x0, x1, x2)
-                z += u * v
+                fetch(X, index, min(t + lead, last), r, triplet)
+            rows = index[t, 0], index[t, 1], index[t, third]
+            z, h = zeros(X, W), zeros(X, W)
+            for q in range(0, whole, W):
+                _, u, v = form(X, rows, q, W)
+                z = z + u * v
                 if capped:
-                    move = rates[0] * (a[0] * v + b[0] * u) ** 2
-                    move += rates[1] * (a[1] * v + b[1] * u) ** 2
-                    if triplet:
-                        move += rates[2] * (a[2] * v + b[2] * u) ** 2
-                    h += P[q] * move
-            g = real(slope(z, targets[t]))
-            total += g * g
-            if capped and h > cap:
-                g *= cap / h
-            g0, g1, g2 = g * rates[0], g * rates[1], g * rates[third]
-            for q in range(r):
-                x0, x1, x2 = X[i0, q], X[i1, q], X[i2, q]
-                u, v = _combine(a, x0, x1, x2), _combine(b, x0, x1, x2)
-                # Last named, first written: of a row named twice the first move stays.
-                if triplet:
-                    X[i2, q] = x2 - g2 * P[q] * (a[2] * v + b[2] * u)
-                X[i1, q] = x1 - g1 * P[q] * (a[1] * v + b[1] * u)
-                X[i0, q] = x0 - g0 * P[q] * (a[0] * v + b[0] * u)
-        return total
+                    h = h + move(P, rates, u, v, q, W)[1]
+            if width or whole < r:
+                _, u, v = form(X, rows, whole, r - whole)
+                z = z + u * v
+                if capped:
+                    h = h + move(P, rates, u, v, whole, r - whole)[1]
+            g = real(slope(total(z), targets[t]))
+            squares += g * g
+            if capped:
+                lever = total(h)
+                if lever > cap:
+                    g *= cap / lever
+            for q in range(0, whole, W):
+                step(X, P, rates, g, rows, q, W)
+            if width or whole < r:
+                step(X, P, rates, g, rows, whole, r - whole)
+        return squares
 
     return run
 
 
-def scoring(loss: Loss, slope, rank: int, version: str, far: bool = False):
+def scoring(loss: Loss, slope, width: int, version: str, far: bool = False):
     """z of every sample."""
-    third, (a, b) = loss.arity - 1, _coefficients(loss)
-    triplet = loss.arity == 3
+    third, triplet = loss.arity - 1, loss.arity == 3
+    W = width or WIDTHS[-1]
+    form, *_ = _parts(loss, W)
 
     @_jit
     def score(X, index, out):
-        r, last = X.shape[1] if rank == 0 else rank, index.shape[0] - 1
+        _ = version  # part of the cache key
+        r, last, lead = X.shape[1], index.shape[0] - 1, ahead(X, third + 1)
         for t in range(index.shape[0]):
             if far:
-                _fetch(X, index, min(t + _AHEAD, last), r, triplet)
-            i0, i1, i2 = index[t, 0], index[t, 1], index[t, third]
-            z = X.dtype.type(0)
-            for q in range(r):
-                x0, x1, x2 = X[i0, q], X[i1, q], X[i2, q]
-                z += _combine(a, x0, x1, x2) * _combine(b, x0, x1, x2)
-            out[t] = z
+                fetch(X, index, min(t + lead, last), r, triplet)
+            rows, z = (index[t, 0], index[t, 1], index[t, third]), zeros(X, W)
+            for q in range(0, r, W):
+                _, u, v = form(X, rows, q, r - q)
+                z = z + u * v
+            out[t] = total(z)
 
     return score
 
@@ -160,7 +225,7 @@ def _sherman_morrison(P, u, sign, Pu):
     return True
 
 
-def sampled(loss: Loss, slope, rank: int, version: str):
+def sampled(loss: Loss, slope, width: int, version: str):
     """The paper to the letter: P follows every sample by Sherman-Morrison. `P` and `change` (the
     cumulative change of the Gram) hold one matrix a side. Stops after the first sample whose
     update of P fails. Returns how many samples were run, their sum of squared slopes, and whether P

@@ -12,15 +12,15 @@ from numba.extending import intrinsic
 _LOCAL = 3  # of LLVM's degrees of locality the highest: bring it into all levels of the cache
 
 
-def _address(context, builder, signature, arguments, array: int, places: range):
+def address(context, builder, signature, arguments, array: int, places: range):
     """Where an item of an argument lies: the arguments at `places` say which."""
     held = context.make_array(signature.args[array])(context, builder, arguments[array])
-    address = builder.ptrtoint(held.data, cgutils.intp_t)
+    begin = builder.ptrtoint(held.data, cgutils.intp_t)
     strides = cgutils.unpack_tuple(builder, held.strides)
     for place, stride in zip(places, strides, strict=False):
         at = context.cast(builder, arguments[place], signature.args[place], types.intp)
-        address = builder.add(address, builder.mul(at, stride))
-    return builder.inttoptr(address, cgutils.voidptr_t)
+        begin = builder.add(begin, builder.mul(at, stride))
+    return builder.inttoptr(begin, cgutils.voidptr_t)
 
 
 def _prefetch(typing_context, array, row, column, write):
@@ -30,7 +30,7 @@ def _prefetch(typing_context, array, row, column, write):
         return None
 
     def generate(context, builder, signature, arguments):
-        pointer = _address(context, builder, signature, arguments, 0, range(1, 3))
+        pointer = address(context, builder, signature, arguments, 0, range(1, 3))
         word, data = cgutils.int32_t, 1  # rather than instructions
         hint = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
         function = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0")
@@ -49,8 +49,8 @@ def _move(typing_context, out, t, array, s, count):
         return None
 
     def generate(context, builder, signature, arguments):
-        into = _address(context, builder, signature, arguments, 0, range(1, 2))
-        start = _address(context, builder, signature, arguments, 2, range(3, 4))
+        into = address(context, builder, signature, arguments, 0, range(1, 2))
+        start = address(context, builder, signature, arguments, 2, range(3, 4))
         item = context.get_abi_sizeof(context.get_data_type(array.dtype))
         items = cgutils.intp_t(signature.args[4].literal_value)
         cgutils.raw_memcpy(builder, into, start, items, item)

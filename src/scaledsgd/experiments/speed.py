@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..engines import describe
+from ..engines.cpu import NEAR
 from ..factors import aligned
 from ..observations import Observations
 from . import report
@@ -162,7 +163,7 @@ def limits(size: Size, n_jobs: int, device: str) -> Result:
         seen = Observations(index, np.ones(len(index), np.float32), (d, d), "squared", True)
         X = aligned(d, rank, np.float32)
         X[...] = 1.0
-        touch = _touching(rank if rank <= 4 else 0)
+        touch = _touching(rank, X.nbytes > NEAR)
 
         def least(epochs: int, X=X, index=index, touch=touch):
             for _ in range(epochs):
@@ -189,19 +190,22 @@ def limits(size: Size, n_jobs: int, device: str) -> Result:
     )  # fmt: skip
 
 
-def _touching(rank: int):
-    from ..engines.kernels import _AHEAD, _fetch
+def _touching(rank: int, far: bool):
+    from ..engines.kernels import WIDTHS, ahead, fetch
+    from ..engines.simd import load, store
+
+    width = next((width for width in WIDTHS if rank <= width), WIDTHS[-1])
 
     @numba.njit(nogil=True)
     def touch(X, index, factor):
-        r, last = X.shape[1] if rank == 0 else rank, len(index) - 1
+        r, last, lead = X.shape[1], len(index) - 1, ahead(X, 2)
         for t in range(len(index)):
-            if rank == 0:
-                _fetch(X, index, min(t + _AHEAD, last), r, False)
+            if far:
+                fetch(X, index, min(t + lead, last), r, False)
             i, j = index[t, 0], index[t, 1]
-            for q in range(r):
-                X[i, q] *= factor
-                X[j, q] *= factor
+            for q in range(0, r, width):
+                store(X, i, q, r - q, factor * load(X, i, q, r - q, width))
+                store(X, j, q, r - q, factor * load(X, j, q, r - q, width))
 
     return touch
 
