@@ -143,7 +143,7 @@ def test_a_refresh_is_exact_to_the_digits_of_x(engine, rank, dtype):
 @pytest.mark.parametrize("per_sample", [False, True], ids=["round", "sample"])
 def test_threads_lose_next_to_nothing(per_sample, monkeypatch):
     """Two threads on one X reach the loss that one reaches, and their P is that of X."""
-    monkeypatch.setattr(cpu, "_NEAR", 0)  # an X as small as this is left to one thread
+    monkeypatch.setattr(cpu, "NEAR", 0)  # an X as small as this is left to one thread
     rng = np.random.default_rng(0)
     d, rank, loss = 2000, 4, LOSSES["squared"]
     Z = rng.standard_normal((d, rank))

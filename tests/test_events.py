@@ -38,7 +38,7 @@ def test_a_negative_is_never_an_item_of_the_user(pairs, kind, seed):
     j, k, i = found.index.T
     assert np.array_equal([i, j], pairs[:, left])  # every event that can be compared is
     assert not chosen[i, k].any()
-    found.negatives.redraw(found.index, np.random.default_rng(seed))
+    found.negatives.redraw(found.index, seed)
     assert not chosen[i, found.index[:, 1]].any()
 
 
@@ -62,7 +62,7 @@ def test_negatives_have_the_distribution_they_are_named_after(kind):
     chosen = dense(users, items, (50, 40))
     index = np.zeros((100_000, 3), np.int32)
     index[:, 2] = 7
-    found.negatives.redraw(index, np.random.default_rng(2))
+    found.negatives.redraw(index, 2)
     free = np.flatnonzero(~chosen[7])
     weights = np.ones(40) if kind == "uniform" else chosen.sum(axis=0)
     expected = weights[free] / weights[free].sum()
@@ -95,7 +95,7 @@ def test_below_the_mean_is_neither_chosen_nor_a_negative():
     found = events.observations(users, items, (2, 6), values=values)
     assert found.index[:, [2, 0]].tolist() == [[0, 0], [0, 2], [1, 0], [1, 1], [1, 2], [1, 3]]
     for seed in range(20):
-        found.negatives.redraw(found.index, np.random.default_rng(seed))
+        found.negatives.redraw(found.index, seed)
         assert set(found.index[:, 1]) <= {4, 5}
 
 

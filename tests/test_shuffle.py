@@ -1,5 +1,7 @@
 """The order of samples: every one once an epoch, whatever the input's order was."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from scipy import stats
 
 from scaledsgd.engines import open_engine
 from scaledsgd.engines.cuda_kernels import unavailable
+from scaledsgd.engines.shuffle import Span
 from scaledsgd.observations import Chunk, Observations
 
 HAND = 65_536  # samples
@@ -20,7 +23,12 @@ def numbered(m: int) -> Observations:
 
 
 def epoch(data, rng) -> Chunk:
-    parts = [Chunk(*(column.copy() for column in chunk)) for chunk in data.epoch(rng)]
+    parts = []
+    for chunk in data.epoch(rng):
+        held = chunk.targets
+        turns = data.turns(len(held)) if isinstance(held, Span) else [[[chunk]]]
+        for some in chain.from_iterable(chain.from_iterable(turns)):
+            parts.append(Chunk(some.index.copy(), some.targets.copy()))
     return Chunk(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -30,13 +38,13 @@ def test_an_epoch_holds_every_sample_once(m, jobs, seed):
     seen, rng = numbered(m), np.random.default_rng(seed)
     held = np.sort(rng.choice(m, m // 30, replace=False))
     rest, apart = seen.set_aside(held)
-    data = open_engine("cpu", jobs).samples(rest, [0, 1000], "float64", rng)
+    data = open_engine("cpu", jobs).samples(rest, [0, 3000], "float64", rng)
     assert sorted(apart.targets) == list(held)
     for _ in range(2):
         index, targets = epoch(data, rng)
         t = targets.astype(int)
         assert np.array_equal(np.sort(np.concatenate([t, held])), np.arange(m))
-        assert np.array_equal(index, np.stack([t // 100, 1000 + t % 100], axis=1))
+        assert np.array_equal(index, np.stack([t // 100, 3000 + t % 100], axis=1))
     assert np.array_equal(seen.targets, np.arange(m))  # the caller's arrays are as they were
 
 

@@ -55,7 +55,7 @@ def observations(
             raise ValueError("no comparison: every user has chosen every item")
     index = np.empty((len(users), 3), np.int32 if sum(shape) < 2**31 else np.int64)
     index[:, 0], index[:, 2] = items, users
-    drawn.redraw(index, np.random.default_rng(seed))
+    drawn.redraw(index, seed)
     found = Observations(index, np.ones(len(index), np.float32), shape, "bpr", symmetric=False)
     found.negatives = drawn
     return found
@@ -187,7 +187,7 @@ def draw_unchosen(users: np.ndarray, chosen, seed: int = 0) -> np.ndarray:
     if full.any():
         raise ValueError(f"user {users[np.argmax(full)]} has chosen every item")
     index = np.stack([users, users, users], axis=1)
-    drawn.redraw(index, np.random.default_rng(seed))
+    drawn.redraw(index, seed)
     return index[:, 1]
 
 

@@ -28,7 +28,7 @@ def catch_up(engine: Engine, factors: Factors, loss: Loss, data: Samples) -> int
     X has to be here, in the basis of its spectrum."""
     if not isinstance(factors.X, np.ndarray):
         return 0
-    few = np.abs(_residuals(engine, factors, loss, data.index[:_LOOK], data.targets[:_LOOK]))
+    few = np.abs(_residuals(engine, factors, loss, *data.fair(_LOOK)))
     if np.median(few) > _SPREAD_OUT * np.sqrt(np.mean(few**2)):
         return 0
     parts = _parts(factors, data)

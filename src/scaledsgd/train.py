@@ -80,7 +80,7 @@ class Trainer:
         data = self.engine.samples(observations, shift, self.factors.X.dtype, self.rng)
         parts = [data]
         self.policy.until = 0 if streaming else self.samples + epochs * len(data)
-        seen = Chunk(data.index[:_EVALUATED], data.targets[:_EVALUATED])
+        seen = data.fair(_EVALUATED)
         marks = [len(data) * k // evaluations for k in range(1, evaluations + 1)]
         marks = [mark for mark in marks if mark] or [len(data)]
         self.factors.X = self.engine.put(self.factors.X)

@@ -23,6 +23,10 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
     def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]: ...
 
+    def fair(self, count: int) -> Chunk:
+        """So many samples from all over: the first of them, if they lie in random order."""
+        return Chunk(self.index[:count], self.targets[:count])
+
 
 class Engine(Algebra, Protocol):
     """One machine. Between `put` and `get` the factors are where it computes."""

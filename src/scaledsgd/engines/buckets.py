@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .apart import in_turn
 from .shuffle import Samples
 from .splits import Piece, Plan
 
@@ -44,7 +45,7 @@ class Buckets:
         if bucket not in self._opened:
             self.sizes()
             index, targets, _ = _mapped(self._bucket(bucket))
-            self._opened[bucket] = Samples(index, targets, None, _in_turn)
+            self._opened[bucket] = Samples(index, targets, None, in_turn)
         return self._opened[bucket]
 
     def _sort(self) -> list[tuple[int, int]]:
@@ -67,7 +68,7 @@ class Buckets:
             index, targets = (np.concatenate(column) for column in zip(*parts, strict=True))
             # Samples that lie side by side in the input are parted.
             rng = np.random.default_rng([plan.seed, len(plan.splits), bucket])
-            Samples(index, targets, rng, _in_turn)
+            Samples(index, targets, rng, in_turn)
             _write(self._bucket(bucket), index, targets, np.zeros((0, 2), np.int64))
             sizes.append((bucket, len(targets)))
         return sizes
@@ -77,10 +78,6 @@ class Buckets:
 
     def _bucket(self, bucket: int) -> Path:
         return self.folder / f"bucket{bucket}.arrow"
-
-
-def _in_turn(work: Callable, parts: list) -> list:
-    return [work(part) for part in parts]
 
 
 def folder(name: str) -> Path:

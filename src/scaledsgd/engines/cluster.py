@@ -19,9 +19,10 @@ from .cluster_data import ClusterSamples
 from .crew import Crew
 from .scattered import Scattered
 from .schedule import Schedule, schedule
+from .shuffle import share
 from .splits import Plan
 from .spread import Block, Spread
-from .worker import Job, share
+from .worker import Job
 
 # Samples whose rows come to the driver for an evaluation: their mean loss is good to a percent of
 # the loss's spread.

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..observations import Chunk
+from . import Samples as AnySamples
+from .shuffle import Span
 from .splits import Plan
 
 # Of a sub-round: so little that is left of it is run at once, since blocks change hands for it.
 _REST = 0.1
 
 
-class Span(NamedTuple):
-    """So many samples of an epoch, the next ones to be run."""
-
-    data: ClusterSamples
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, part: slice) -> Span:
-        return Span(self.data, len(range(*part.indices(self.count))))
-
-
-class ClusterSamples:
+class ClusterSamples(AnySamples):
     """The samples of a run, by sub-rounds."""
 
     def __init__(self, plan: Plan, box: list, sizes: dict[int, int], seen: Chunk):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from ..factors import LINE, Factors, aligned, floored
 from ..losses import Loss
 from ..observations import Observations
 from . import Chunk, Engine, kernels
-from .shuffle import Samples
+from .apart import Apart, Drawn, blocks, meetings
+from .shuffle import Samples, Span
 
 # Bytes of X that are fetched in time without being asked for: twice a usual second-level cache.
 NEAR = 4 << 20
@@ -60,14 +62,28 @@ class CpuEngine(NumpyAlgebra, Engine):
         """Rows of X as an array here."""
         return X[index]
 
-    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples:
+    def samples(
+        self, observations: Observations, shift: list[int], dtype, rng
+    ) -> Samples | Apart:  # fmt: skip
         """A shuffled training copy whose indices point into the stacked X."""
         index, targets = observations.take(dtype)
         for column, by in enumerate(shift):
             if by:
                 index[:, column] += by
-        redraw = observations.negatives and partial(observations.negatives.redraw, first=shift[1])
-        return Samples(index, targets, rng, self._threads, self.n_jobs, redraw)
+        negatives, jobs, share = observations.negatives, self.n_jobs, (rng, self._threads)
+        (left, right), begin = observations.shape, max(shift)
+        rows = begin + right if begin else left
+        meet = meetings(index.shape[1], jobs, observations.symmetric)
+        if jobs == 1 or min(len(targets), self.longest * rows) < _LEAST * meet.groups.size:
+            redraw = negatives and partial(negatives.redraw, first=shift[1])
+            return Samples(index, targets, *share, jobs, redraw)
+        if negatives:
+            return Drawn(index, targets, left, shift[1], negatives, *share, jobs)
+        # In comparisons every row may meet every other.
+        sides = [slice(0, rows)]
+        if begin and index.shape[1] == 2:
+            sides = [slice(0, left), slice(begin, rows)]
+        return Apart(index, targets, blocks(index, rows, sides, meet.blocks), meet, *share, jobs)
 
     def run(
         self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
@@ -79,22 +95,40 @@ class CpuEngine(NumpyAlgebra, Engine):
         options = {"capped": cap < np.inf, "far": factors.d * X[:1].nbytes > NEAR}
         frozen = P.astype(real), rates.astype(real), real(cap)
         step = kernels.kernel(kernels.rounds, loss, factors.rank, **options)
-        # Threads that write to a small table pass its lines back and forth, and two of them are
-        # slower than one: 65 against 2 x 27 ns for two steps at r = 3, d = 62,000.
-        parts = self._split(chunk) if options["far"] else [chunk]
-        return sum(self._threads(lambda part: step(X, *frozen, *part), parts))
+
+        def work(part) -> tuple[float, int]:
+            squares, count = 0.0, 0
+            for some in part:
+                squares += step(X, *frozen, *some)
+                count += len(some.targets)
+            return squares, count
+
+        # Threads that write to the same small table pass its lines back and forth, and two of them
+        # are slower than one.
+        apart = isinstance(chunk.targets, Span)
+        told = []
+        for parts in self._turns(chunk) if apart or options["far"] else [[[chunk]]]:
+            told += self._threads(work, parts)
+        squares, count = np.sum(told, axis=0) if told else (0.0, 0)
+        # Threads are dealt whole blocks: now a few samples more than asked for, now fewer.
+        return float(squares / count * len(chunk.targets)) if count else 0.0
 
     def run_sampled(
         self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,
         chunk: Chunk,
     ) -> float:  # fmt: skip
-        """One pass with the paper's per-sample P, which is brought up to date in place.
-
-        Every thread works on a copy of P; at the end the changes of the Gram that each has seen
-        are added up. A thread whose P breaks down stops, and all go on from an inverse of X.
-        """
+        """One pass with the paper's per-sample P, which is brought up to date in place."""
         step = kernels.kernel(kernels.sampled, loss)
-        X, total, parts = factors.X, 0.0, self._split(chunk)
+        total = 0.0
+        for turn in self._turns(chunk):
+            parts = [_together(part) for part in turn]
+            total += self._sampled(step, factors, P, eta, rates, parts)
+        return total
+
+    def _sampled(self, step, factors, P, eta: float, rates, parts: list[Chunk]) -> float:
+        """Every thread works on a copy of P; at the end the changes of the Gram that each has seen
+        are added up. A thread whose P breaks down stops, and all go on from an inverse of X."""
+        X, total = factors.X, 0.0
         while parts:
             jobs = [(part, P.copy(), np.zeros_like(P)) for part in parts]
             results = self._threads(lambda job: step(X, *job[1:], rates, *job[0]), jobs)
@@ -130,6 +164,13 @@ class CpuEngine(NumpyAlgebra, Engine):
         self._threads(lambda part: score(X, *part), self._split(Chunk(index, out)))
         return out
 
+    def _turns(self, chunk: Chunk) -> Iterable[list]:
+        """Lists of what threads may run at the same time; each is something that gives chunks."""
+        if isinstance(chunk.targets, Span):
+            span: Any = chunk.targets
+            return span.data.turns(len(span))
+        return [[[part] for part in self._split(chunk)]]
+
     def _split(self, chunk: Chunk) -> list[Chunk]:
         m = len(chunk.targets)
         threads = max(1, min(self.n_jobs, m // _LEAST))
@@ -137,9 +178,15 @@ class CpuEngine(NumpyAlgebra, Engine):
         return [Chunk(chunk.index[a:b], chunk.targets[a:b]) for a, b in pairwise(cuts)]
 
     def _threads(self, work: Callable, parts: list) -> list:
-        if len(parts) == 1:
-            return [work(parts[0])]
+        if len(parts) <= 1:
+            return [work(part) for part in parts]
         return list(_pool(self.n_jobs, os.getpid()).map(work, parts))
+
+
+def _together(part: Iterable[Chunk]) -> Chunk:
+    """All chunks of a part as one. (Each is valid only until the next.)"""
+    copies = [(some.index.copy(), some.targets.copy()) for some in part]
+    return Chunk(*(np.concatenate(column) for column in zip(*copies, strict=True)))
 
 
 @lru_cache(maxsize=8)

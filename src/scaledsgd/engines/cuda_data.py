@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..observations import Chunk
+from . import Samples as AnySamples
 from . import cuda_kernels
 from .cuda_kernels import cupy
 from .shuffle import BLOCK, HAND, turns
@@ -68,7 +69,7 @@ def _key(rng: np.random.Generator) -> int:
     return int(rng.integers(2**63))
 
 
-class Samples:
+class Samples(AnySamples):
     """A training copy that lies on the GPU as a whole."""
 
     def __init__(self, index, targets, rng: np.random.Generator):
@@ -89,7 +90,7 @@ class Samples:
             yield dealt(whole, first, min(CHUNK, m - first), key, out)
 
 
-class Streamed:
+class Streamed(AnySamples):
     """A training copy in host memory, of which one slab is on the GPU and the next on its way.
 
     Slabs are drawn in random order, and each is dealt out like the whole of a smaller set; since

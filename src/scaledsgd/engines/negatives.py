@@ -8,17 +8,23 @@ sorted list of the user's items is searched.
 
 from __future__ import annotations
 
+from copy import copy
+
 import numba
 import numpy as np
 from numba.extending import register_jitable
+
+from .memory import prefetch
 
 # Who has chosen nearly all that is popular would guess for long. A user with half of the mass among
 # her choices fails so often once in 65,000 draws, and then gets one that is uniform by counting.
 _TRIES = 16
 
 # Bits in the table for each choice: at most a sixteenth of the looks is followed by a search. (More
-# bits would fall out of the cache earlier.)
+# bits would fall out of the cache earlier.) A multiple of 8.
 _BITS = 16
+
+_AHEAD = 64  # guesses that are looked up at once
 
 # Weyl's step and the mixing constants of splitmix64: a generator that can be begun anywhere.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -65,38 +71,53 @@ def _holds(mine, item):
 
 
 @register_jitable
-def _bit(user, item, items, shift):
-    """Where the table keeps whether the user has chosen the item."""
-    return ((np.uint64(user) * np.uint64(items) + np.uint64(item)) * _STEP) >> np.uint64(shift)
+def _bit(item, start, stop):
+    """Where the table keeps whether a user has chosen the item: users have as many bits as they
+    have chosen items, times _BITS, beside those of their neighbours."""
+    places = np.uint64((stop - start) * _BITS)
+    at = (((np.uint64(item) * _STEP) >> np.uint64(32)) * places) >> np.uint64(32)
+    return np.uint64(start * _BITS) + at
 
 
 @numba.njit(nogil=True, cache=True)
-def _fill(table, shift, starts, chosen, items):
+def _fill(table, starts, chosen):
     for user in range(len(starts) - 1):
         for item in chosen[starts[user] : starts[user + 1]]:
-            bit = _bit(user, item, items, shift)
+            bit = _bit(item, starts[user], starts[user + 1])
             table[bit >> np.uint64(3)] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
 
 
 @numba.njit(nogil=True, cache=True)
-def _redraw(index, lists, table, items, popular, first, seed):
-    (starts, chosen), (bits, shift) = lists, table
+def _again(state, mine, items, pool):
+    """Another item, after a guess that failed: any."""
+    for _ in range(_TRIES):
+        state += _STEP
+        item = np.int64(pool[_below(state, len(pool))])
+        if not _holds(mine, item):
+            return state, item
+    state += _STEP
+    return state, _unchosen(mine, _below(state, items - len(mine)))
+
+
+@numba.njit(nogil=True, cache=True)
+def _redraw(index, starts, chosen, bits, items, pool, low, high, first, seed):
     state = _random(np.uint64(seed))
-    for t in range(len(index)):
-        user, found = index[t, 2], np.int64(-1)
-        for _ in range(_TRIES):
+    guesses, places = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.uint64)
+    for begin in range(0, len(index), _AHEAD):
+        held = min(_AHEAD, len(index) - begin)
+        for t in range(held):  # the table is asked for all of them before the first answer
             state += _STEP
-            item = _below(state, items) if not popular else chosen[_below(state, len(chosen))]
-            bit = _bit(user, item, items, shift)
-            maybe = (bits[bit >> np.uint64(3)] >> (bit & np.uint64(7))) & np.uint64(1)
-            if not (maybe and _holds(chosen[starts[user] : starts[user + 1]], item)):
-                found = item
-                break
-        if found < 0:
-            mine = chosen[starts[user] : starts[user + 1]]
-            state += _STEP
-            found = _unchosen(mine, _below(state, items - len(mine)))
-        index[t, 1] = found + first
+            guesses[t] = pool[low + _below(state, high - low)]
+            user = index[begin + t, 2]
+            places[t] = _bit(guesses[t], starts[user], starts[user + 1])
+            prefetch(bits, places[t] >> np.uint64(3), 0, 0)
+        for t in range(held):
+            user, item, bit = index[begin + t, 2], guesses[t], places[t]
+            if (bits[bit >> np.uint64(3)] >> (bit & np.uint64(7))) & np.uint64(1):
+                mine = chosen[starts[user] : starts[user + 1]]
+                if _holds(mine, item):
+                    state, item = _again(state, mine, items, pool)
+            index[begin + t, 1] = item + first
 
 
 class Negatives:
@@ -109,15 +130,23 @@ class Negatives:
     def __init__(self, starts: np.ndarray, chosen: np.ndarray, items: int, popular=False):
         self.items, self.popular = items, popular
         self.left = items - np.diff(starts)  # how many items each user did not choose
-        size = max(10, int(_BITS * len(chosen)).bit_length())
-        table = np.zeros(1 << (size - 3), np.uint8)
-        _fill(table, 64 - size, starts, chosen, items)
-        self._lists, self._table = (starts, chosen), (table, 64 - size)
+        bits = np.zeros(_BITS * len(chosen) // 8 + 1, np.uint8)
+        _fill(bits, starts, chosen)
+        self._table = starts, chosen, bits
+        # Every place of it is guessed as often as any other.
+        self.pool = chosen if popular else np.arange(items, dtype=np.int32)
 
-    def redraw(self, index: np.ndarray, rng: np.random.Generator, first: int = 0) -> None:
-        """New items in column 1, in place. `first` is the row of item 0."""
-        seed = rng.integers(2**63)
-        _redraw(index, self._lists, self._table, self.items, self.popular, first, seed)
+    def pooled(self, block: np.ndarray, blocks: int) -> tuple[Negatives, list[int]]:
+        """The same, with its guesses in the order of the items' blocks, and where each begins."""
+        ordered, own = copy(self), block[self.pool]
+        ordered.pool = self.pool[np.argsort(own, kind="stable")]
+        return ordered, np.searchsorted(np.sort(own), np.arange(blocks + 1)).tolist()
+
+    def redraw(self, index: np.ndarray, seed: int, guesses=None, *, first: int = 0) -> None:
+        """New items in column 1, in place. `first` is the row of item 0; `guesses`, from where to
+        where in the pool the first guesses are."""
+        low, high = guesses or (0, len(self.pool))
+        _redraw(index, *self._table, self.items, self.pool, low, high, first, np.uint64(seed))
 
 
 @numba.njit(nogil=True, cache=True)

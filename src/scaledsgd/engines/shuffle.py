@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numba.extending import register_jitable
 
 from ..observations import Chunk
+from . import Samples as AnySamples
 from .memory import move, prefetch
 
 BLOCK = 32  # consecutive samples that travel together: 6 cache lines of a triplet's rows
@@ -138,7 +140,33 @@ def turns(rng: np.random.Generator, m: int) -> list[tuple[np.uint32, np.uint32]]
     return [(turn % np.uint32(min(m // 2, 2**32 - 1)), key) for turn, key in keys]
 
 
-class Samples:
+class Span(NamedTuple):
+    """So many samples of an epoch, the next ones, for an engine that deals them itself."""
+
+    data: Any
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, part: slice) -> Span:
+        return Span(self.data, len(range(*part.indices(self.count))))
+
+
+def share(part: tuple[int, int, int], count: int) -> tuple[int, int]:
+    """Which of `count` samples that part is, as in "from 1 to 2 of 3"; of many, whole blocks.
+
+    >>> share((1, 2, 3), 30), share((2, 3, 3), 100_000)
+    ((10, 20), (66656, 100000))
+    """
+    start, stop, whole = part
+    first, last = count * start // whole, count * stop // whole
+    if count <= BLOCK * HAND:
+        return first, last
+    return first // BLOCK * BLOCK, last if stop == whole else last // BLOCK * BLOCK
+
+
+class Samples(AnySamples):
     """A training copy of the observations, in the engine's own order.
 
     `threads` calls a function with each of a list of arguments, so many at a time. Without `rng`
@@ -165,9 +193,15 @@ class Samples:
 
     def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
         """Every sample once, in chunks; a chunk is only valid until the next one."""
-        for chunk in self.dealt(_key(rng), 0, len(self)):
+        return self.drawn(draw_key(rng), 0, len(self), int(rng.integers(2**63)))
+
+    def drawn(
+        self, key: np.uint64, start: int, stop: int, seed: int, guesses=None
+    ) -> Iterator[Chunk]:
+        """Samples as they are dealt, of which some rows may be drawn anew."""
+        for number, chunk in enumerate(self.dealt(key, start, stop)):
             if self._redraw is not None:
-                self._redraw(chunk.index, rng)
+                self._redraw(chunk.index, seed ^ number << 32, guesses)
             yield chunk
 
     def dealt(self, key: np.uint64, start: int, stop: int) -> Iterator[Chunk]:
@@ -195,5 +229,6 @@ class Samples:
             yield Chunk(self.index[even:].copy(), self.targets[even:].copy())
 
 
-def _key(rng: np.random.Generator) -> np.uint64:
+def draw_key(rng: np.random.Generator) -> np.uint64:
+    """A name for an order."""
     return np.uint64(rng.integers(2**63))

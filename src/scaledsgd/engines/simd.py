@@ -19,7 +19,7 @@ from .memory import address
 
 # Sums over the rank may be reordered and fused, and 0 x is 0: that removes the absent terms of a
 # loss. A NaN still spreads through X, where the next Gram finds it.
-FAST = ("contract", "reassoc", "nsz", "arcp", "nnan")
+FAST: tuple[str, ...] = ("contract", "reassoc", "nsz", "arcp", "nnan")
 
 
 class Lanes(types.Type):

@@ -13,7 +13,7 @@ from ..algebra import NumpyAlgebra
 from ..factors import Factors, aligned
 from ..losses import LOSSES
 from . import Engine, buckets, open_engine
-from .shuffle import BLOCK, HAND
+from .shuffle import share
 from .splits import Piece
 
 _FEW = 1 << 14  # rows of which the whole Gram is told unasked: it takes a millisecond or two
@@ -40,19 +40,6 @@ class Told(NamedTuple):
 
     squares: float
     grams: list[np.ndarray]  # of each block, or about so
-
-
-def share(part: tuple[int, int, int], count: int) -> tuple[int, int]:
-    """Which samples of a bucket that is; a large one is dealt in whole blocks.
-
-    >>> share((1, 2, 3), 30), share((2, 3, 3), 100_000)
-    ((10, 20), (66656, 100000))
-    """
-    start, stop, whole = part
-    first, last = count * start // whole, count * stop // whole
-    if count <= BLOCK * HAND:
-        return first, last
-    return first // BLOCK * BLOCK, last if stop == whole else last // BLOCK * BLOCK
 
 
 class Worker:
