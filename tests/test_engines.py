@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scaledsgd import reference
 from scaledsgd.engines import Chunk, cpu, open_engine
 from scaledsgd.engines.cuda_kernels import unavailable
 from scaledsgd.factors import Factors
 from scaledsgd.losses import LOSSES
-from scaledsgd.observations import Observations
 
 RANKS = [1, 2, 3, 5, 8, 17]
 TWO_SIDED = ["squared", "logistic", "bpr"]  # distances are symmetric by nature
@@ -176,22 +173,3 @@ def test_a_broken_p_is_rebuilt_from_x(sampler):
     assert sampler.repairs > 0
     assert np.isfinite(X).all()
     assert np.isfinite(P).all()
-
-
-@pytest.mark.parametrize("device", ENGINES)
-@settings(max_examples=20)
-@given(samples=st.integers(1, 300), seed=st.integers(0, 2**31))
-def test_an_epoch_deals_every_sample_once(device, samples, seed):
-    rng = np.random.default_rng(seed)
-    count = 655 * samples + samples % 64  # below a hand, above it, with and without a last piece
-    seen = Observations.pairs(np.arange(count), np.zeros(count, int), np.arange(float(count)))
-    engine = open_engine(device)
-    data = engine.samples(seen, [0, 0], np.float64, rng)
-    for _ in range(2):
-        dealt = [
-            (engine.get(c.index).copy(), engine.get(c.targets).copy()) for c in data.epoch(rng)
-        ]
-        index = np.concatenate([index for index, _ in dealt])
-        targets = np.concatenate([targets for _, targets in dealt])
-        assert np.array_equal(np.sort(targets), np.arange(count))
-        assert np.array_equal(index[:, 0], targets)

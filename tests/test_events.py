@@ -80,7 +80,10 @@ def test_training_draws_every_epoch_anew():
     data = CpuEngine().samples(found, [300, 300, 0], np.float32, np.random.default_rng(3))
     epochs = []
     for _ in range(2):
-        dealt = np.concatenate([chunk.index.copy() for chunk in data.epoch(rng)])
+        (whole,) = data.epoch(rng)
+        turns = data.turns(len(whole.targets))
+        dealt = [hand.chunk().index for turn in turns for part in turn for hand in part]
+        dealt = np.concatenate(dealt)
         assert len(dealt) == 70_000 and dealt[:, 1].min() >= 300
         assert not chosen[dealt[:, 2], dealt[:, 1] - 300].any()
         epochs.append(dealt[np.lexsort(dealt.T[[1, 0, 2]])])

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from scaledsgd.engines import open_engine
+from scaledsgd.engines.apart import in_turn
 from scaledsgd.engines.cuda_kernels import unavailable
-from scaledsgd.engines.shuffle import Span
+from scaledsgd.engines.shuffle import Samples, Span
 from scaledsgd.observations import Chunk, Observations
 
 HAND = 65_536  # samples
+needs_gpu = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 
 
 def numbered(m: int) -> Observations:
@@ -26,19 +28,22 @@ def epoch(data, rng) -> Chunk:
     parts = []
     for chunk in data.epoch(rng):
         held = chunk.targets
-        turns = data.turns(len(held)) if isinstance(held, Span) else [[[chunk]]]
-        for some in chain.from_iterable(chain.from_iterable(turns)):
-            parts.append(Chunk(some.index.copy(), some.targets.copy()))
+        if not isinstance(held, Span):
+            parts.append(Chunk(host(chunk.index).copy(), host(chunk.targets).copy()))
+            continue
+        for hand in chain.from_iterable(chain.from_iterable(data.turns(len(held)))):
+            parts.append(hand.chunk())
     return Chunk(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 200_000), st.integers(1, 3), st.integers(0, 99))
-def test_an_epoch_holds_every_sample_once(m, jobs, seed):
+@given(m=st.integers(1, 200_000), jobs=st.integers(1, 3), seed=st.integers(0, 99))
+def test_an_epoch_holds_every_sample_once(device, m, jobs, seed):
     seen, rng = numbered(m), np.random.default_rng(seed)
     held = np.sort(rng.choice(m, m // 30, replace=False))
     rest, apart = seen.set_aside(held)
-    data = open_engine("cpu", jobs).samples(rest, [0, 3000], "float64", rng)
+    data = open_engine(device, jobs).samples(rest, [0, 3000], "float64", rng)
     assert sorted(apart.targets) == list(held)
     for _ in range(2):
         index, targets = epoch(data, rng)
@@ -71,21 +76,18 @@ def test_neighbours_part_and_no_place_is_preferred(m):
 def test_the_first_samples_of_the_copy_are_a_fair_draw():
     rng = np.random.default_rng(2)
     data = open_engine("cpu").samples(numbered(10 * HAND), [0, 0], "float64", rng)
-    assert stats.kstest(data.targets[:HAND] / (10 * HAND), "uniform").statistic < 0.02
+    assert stats.kstest(data.fair(HAND).targets / (10 * HAND), "uniform").statistic < 0.02
 
 
-@pytest.mark.skipif(bool(unavailable()), reason=unavailable())
+@needs_gpu
 @pytest.mark.parametrize("m", [20, 1000, 3 * HAND + 100, 300 * HAND + 5])
 def test_cuda_deals_the_order_of_the_cpu(m):
-    orders = []
-    for device in ("cpu", "cuda"):
-        rng, engine = np.random.default_rng(3), open_engine(device)
-        rest, _ = numbered(m).set_aside(np.arange(0, m, 40))
-        data = engine.samples(rest, [0, 7], "float64", rng)
-        index, targets = epoch(data, rng)
-        orders.append((host(index), host(targets)))
-    assert np.array_equal(orders[0][0], orders[1][0])
-    assert np.array_equal(orders[0][1], orders[1][1])
+    rest, _ = numbered(m).set_aside(np.arange(0, m, 40))
+    here, there = np.random.default_rng(3), np.random.default_rng(3)
+    cpu = epoch(Samples(*rest.take("float64"), here, in_turn), here)
+    cuda = epoch(open_engine("cuda").samples(rest, [0, 0], "float64", there), there)
+    assert np.array_equal(cpu.index, cuda.index)
+    assert np.array_equal(cpu.targets, cuda.targets)
 
 
 def host(array):

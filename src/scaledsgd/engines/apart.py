@@ -22,7 +22,7 @@ from ..observations import Chunk
 from . import Samples as AnySamples
 from .negatives import Negatives
 from .schedule import Schedule, planes, schedule, tournament
-from .shuffle import BLOCK, Samples, Span, draw_key, share
+from .shuffle import BLOCK, Hand, Samples, Span, draw_key, share
 
 # Threads that compare three rows are kept apart up to this many. With 8 there would be 155 turns of
 # 8 groups; as it is, several threads share a group of blocks, as lock-free ones share X.
@@ -31,9 +31,15 @@ _WIDEST = 4
 # Blocks of users that a thread has one after the other: what is known of so few fits the cache.
 _USERS = 8
 
+# With so many rows a block of samples names one twice in a few percent of the blocks.
+WIDE = 1 << 14
+
 _PIECE = 64  # consecutive rows
 _SEEN = 1_000_000  # samples that tell how often a row is named
 _CHANCES = 8  # turns that a sample with rows of one block may fall to
+
+
+TOGETHER = Schedule(np.zeros((1, 1, 1), int), np.zeros((1, 1, 1), np.int32))  # one block
 
 
 def meetings(arity: int, jobs: int, symmetric: bool) -> Schedule:
@@ -54,10 +60,10 @@ class Turn:
     last: int
     guesses: tuple[int, int] | None = None  # which second rows are drawn, if they are
 
-    def __iter__(self) -> Iterator[Chunk]:
-        """In chunks, each valid until the next."""
+    def __iter__(self) -> Iterator[Hand]:
+        """Each hand is valid until the next."""
         seed = (int(self.key) + (self.number << 40) + self.first) % 2**63
-        return self.deck.drawn(self.key, self.first, self.last, seed, self.guesses)
+        return self.deck.hands(self.key, self.first, self.last, seed, self.guesses)
 
 
 class Apart(AnySamples):
@@ -71,13 +77,17 @@ class Apart(AnySamples):
         self.visits, self.groups = meetings.groups.shape[:2]
         # Several threads to a group, if there are more of them.
         self._helpers = max(1, jobs // self.groups)
+        wide = len(block) >= WIDE
+        if meetings.blocks == 1:
+            self.decks = [Samples(index, targets, rng, threads, jobs, redraw, wide)]
+            return
         ends = sort(index, targets, block, _whole(meetings))
         parts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
         seeds = rng.spawn(len(parts))
 
         def deck(number: int) -> Samples:
             part = parts[number]
-            return Samples(index[part], targets[part], seeds[number], in_turn, 1, redraw)
+            return Samples(index[part], targets[part], seeds[number], in_turn, 1, redraw, wide)
 
         self.decks: list[Samples] = threads(deck, list(range(len(parts))))
 
@@ -86,8 +96,8 @@ class Apart(AnySamples):
 
     def fair(self, count: int) -> Chunk:
         """So many samples from all over."""
-        if count >= len(self):
-            return Chunk(self.index, self.targets)
+        if count >= len(self) or len(self.decks) == 1:
+            return super().fair(count)
         ends = [share((0, count, len(self)), len(deck))[1] for deck in self.decks]
         some = [(d.index[:end], d.targets[:end]) for d, end in zip(self.decks, ends, strict=True)]
         return Chunk(*(np.concatenate(column) for column in zip(*some, strict=True)))
@@ -99,7 +109,7 @@ class Apart(AnySamples):
         whole: Any = Span(self, len(self))
         yield Chunk(whole, whole)
 
-    def turns(self, count: int) -> Iterator[list[Iterable[Chunk]]]:
+    def turns(self, count: int) -> Iterator[list[Iterable[Hand]]]:
         """The next samples: a share of every deck. What is in one list may run at the same time."""
         part = self._done, self._done + count, len(self)
         self._done += count

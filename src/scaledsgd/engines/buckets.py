@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .apart import in_turn
+from .apart import WIDE, in_turn
 from .shuffle import Samples
 from .splits import Piece, Plan
 
@@ -45,7 +45,8 @@ class Buckets:
         if bucket not in self._opened:
             self.sizes()
             index, targets, _ = _mapped(self._bucket(bucket))
-            self._opened[bucket] = Samples(index, targets, None, in_turn)
+            rows = np.diff(self.plan.cuts)[self.plan.groups[bucket]].sum()
+            self._opened[bucket] = Samples(index, targets, None, in_turn, wide=rows >= WIDE)
         return self._opened[bucket]
 
     def _sort(self) -> list[tuple[int, int]]:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from ..factors import LINE, Factors, aligned, floored
 from ..losses import Loss
 from ..observations import Observations
 from . import Chunk, Engine, kernels
-from .apart import Apart, Drawn, blocks, meetings
-from .shuffle import Samples, Span
+from .apart import TOGETHER, Apart, Drawn, blocks, in_turn, meetings
+from .shuffle import Hand, Span
 
 # Bytes of X that are fetched in time without being asked for: twice a usual second-level cache.
 NEAR = 4 << 20
@@ -43,6 +42,7 @@ class CpuEngine(NumpyAlgebra, Engine):
     def __init__(self, n_jobs: int = 1):
         self.n_jobs = n_jobs
         self.repairs = 0
+        self._mean = 0.0  # square of a slope
 
     def put(self, X: np.ndarray) -> np.ndarray:
         """X at a place where no row takes up more lines of the cache than it must."""
@@ -62,9 +62,7 @@ class CpuEngine(NumpyAlgebra, Engine):
         """Rows of X as an array here."""
         return X[index]
 
-    def samples(
-        self, observations: Observations, shift: list[int], dtype, rng
-    ) -> Samples | Apart:  # fmt: skip
+    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Apart:
         """A shuffled training copy whose indices point into the stacked X."""
         index, targets = observations.take(dtype)
         for column, by in enumerate(shift):
@@ -76,7 +74,8 @@ class CpuEngine(NumpyAlgebra, Engine):
         meet = meetings(index.shape[1], jobs, observations.symmetric)
         if jobs == 1 or min(len(targets), self.longest * rows) < _LEAST * meet.groups.size:
             redraw = negatives and partial(negatives.redraw, first=shift[1])
-            return Samples(index, targets, *share, jobs, redraw)
+            block = np.zeros(rows, np.uint8)
+            return Apart(index, targets, block, TOGETHER, *share, jobs, redraw)
         if negatives:
             return Drawn(index, targets, left, shift[1], negatives, *share, jobs)
         # In comparisons every row may meet every other.
@@ -96,22 +95,27 @@ class CpuEngine(NumpyAlgebra, Engine):
         frozen = P.astype(real), rates.astype(real), real(cap)
         step = kernels.kernel(kernels.rounds, loss, factors.rank, **options)
 
-        def work(part) -> tuple[float, int]:
+        def work(part: Iterable[Hand]) -> tuple[float, int]:
             squares, count = 0.0, 0
-            for some in part:
-                squares += step(X, *frozen, *some)
-                count += len(some.targets)
+            for hand in part:
+                squares += step(X, *frozen, *hand)
+                count += len(hand)
             return squares, count
 
         # Threads that write to the same small table pass its lines back and forth, and two of them
         # are slower than one.
-        apart = isinstance(chunk.targets, Span)
+        held: Any = chunk.targets
+        together = not (isinstance(held, Span) and held.data.groups > 1)
+        threads = in_turn if together and not options["far"] else self._threads
         told = []
-        for parts in self._turns(chunk) if apart or options["far"] else [[[chunk]]]:
-            told += self._threads(work, parts)
+        for parts in self._turns(chunk):
+            told += threads(work, parts)
         squares, count = np.sum(told, axis=0) if told else (0.0, 0)
-        # Threads are dealt whole blocks: now a few samples more than asked for, now fewer.
-        return float(squares / count * len(chunk.targets)) if count else 0.0
+        if not isinstance(held, Span):
+            return float(squares)
+        # Samples are dealt in whole blocks: now a few more than asked for, now fewer.
+        self._mean = float(squares / count) if count else self._mean
+        return self._mean * len(held)
 
     def run_sampled(
         self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,
@@ -161,21 +165,21 @@ class CpuEngine(NumpyAlgebra, Engine):
         X = factors.X
         out = np.empty(len(index), X.dtype)
         score = kernels.kernel(kernels.scoring, loss, factors.rank, far=X.nbytes > NEAR)
-        self._threads(lambda part: score(X, *part), self._split(Chunk(index, out)))
+        parts = Hand(index, out).split(self._few(len(index)))
+        self._threads(lambda part: score(X, part.index, part.targets), parts)
         return out
 
-    def _turns(self, chunk: Chunk) -> Iterable[list]:
-        """Lists of what threads may run at the same time; each is something that gives chunks."""
-        if isinstance(chunk.targets, Span):
-            span: Any = chunk.targets
-            return span.data.turns(len(span))
-        return [[[part] for part in self._split(chunk)]]
+    def _turns(self, chunk: Chunk | Hand) -> Iterable[list[Iterable[Hand]]]:
+        """Lists of what threads may run at the same time."""
+        held: Any = chunk.targets
+        if isinstance(held, Span):
+            return held.data.turns(len(held))
+        hand = chunk if isinstance(chunk, Hand) else Hand(*chunk)
+        return [[[part] for part in hand.split(self._few(len(hand)))]]
 
-    def _split(self, chunk: Chunk) -> list[Chunk]:
-        m = len(chunk.targets)
-        threads = max(1, min(self.n_jobs, m // _LEAST))
-        cuts = [m * k // threads for k in range(threads + 1)]
-        return [Chunk(chunk.index[a:b], chunk.targets[a:b]) for a, b in pairwise(cuts)]
+    def _few(self, samples: int) -> int:
+        """Threads for so many samples."""
+        return max(1, min(self.n_jobs, samples // _LEAST))
 
     def _threads(self, work: Callable, parts: list) -> list:
         if len(parts) <= 1:
@@ -183,10 +187,10 @@ class CpuEngine(NumpyAlgebra, Engine):
         return list(_pool(self.n_jobs, os.getpid()).map(work, parts))
 
 
-def _together(part: Iterable[Chunk]) -> Chunk:
-    """All chunks of a part as one. (Each is valid only until the next.)"""
-    copies = [(some.index.copy(), some.targets.copy()) for some in part]
-    return Chunk(*(np.concatenate(column) for column in zip(*copies, strict=True)))
+def _together(part: Iterable[Hand]) -> Chunk:
+    """All hands of a part as one chunk."""
+    chunks = [hand.chunk() for hand in part]
+    return Chunk(*(np.concatenate(column) for column in zip(*chunks, strict=True)))
 
 
 @lru_cache(maxsize=8)

@@ -17,8 +17,9 @@ from numba.extending import overload, register_jitable
 
 from ..factors import LINE
 from ..losses import LOSSES, Loss, sigmoid
-from . import simd
+from . import memory, shuffle, simd
 from .memory import prefetch
+from .shuffle import BLOCK, fetch_block, opened, place
 from .simd import load, store, total, zeros
 
 # Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
@@ -46,7 +47,8 @@ def _compiled(factory, name: str, width: int, **options):
     loss = LOSSES[name]
     # Numba's disk cache looks at this file and at what a kernel closes over, and takes functions by
     # their name: without the hash an edited loss would run as its old binary.
-    source = inspect.getsource(loss.slope) + inspect.getsource(simd)
+    parts = loss.slope, memory, shuffle, simd
+    source = "".join(map(inspect.getsource, parts))
     version = hashlib.sha256(source.encode()).hexdigest()
     return factory(loss, register_jitable(loss.slope), width, version, **options)
 
@@ -148,37 +150,43 @@ def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, fa
     form, move, step = _parts(loss, W)
 
     @_jit
-    def run(X, P, rates, cap, index, targets):
+    def run(X, P, rates, cap, index, targets, order, shift):
         _ = version  # part of the cache key
-        r, real, last = X.shape[1], X.dtype.type, index.shape[0] - 1
-        lead = ahead(X, third + 1)
+        r, real, lead = X.shape[1], X.dtype.type, ahead(X, third + 1)
         whole = 0 if width else r // W * W
-        squares = 0.0
-        for t in range(index.shape[0]):
-            if far:
-                fetch(X, index, min(t + lead, last), r, triplet)
-            rows = index[t, 0], index[t, 1], index[t, third]
-            z, h = zeros(X, W), zeros(X, W)
-            for q in range(0, whole, W):
-                _, u, v = form(X, rows, q, W)
-                z = z + u * v
+        size = min(index.shape[0], 1 << shift)
+        count, squares = len(order) * size, 0.0
+        for block in range(len(order)):
+            if block + 2 < len(order):
+                fetch_block(index, targets, order[block + 2], third + 1)
+            start, odd, turn = opened(order[block])
+            for c in range(size):
+                t = start + ((odd * c + turn) & (size - 1) if size == BLOCK else c)
+                if far:
+                    later = place(order, shift, min(block * size + c + lead, count - 1))
+                    fetch(X, index, later, r, triplet)
+                rows = index[t, 0], index[t, 1], index[t, third]
+                z, h = zeros(X, W), zeros(X, W)
+                for q in range(0, whole, W):
+                    _, u, v = form(X, rows, q, W)
+                    z = z + u * v
+                    if capped:
+                        h = h + move(P, rates, u, v, q, W)[1]
+                if width or whole < r:
+                    _, u, v = form(X, rows, whole, r - whole)
+                    z = z + u * v
+                    if capped:
+                        h = h + move(P, rates, u, v, whole, r - whole)[1]
+                g = real(slope(total(z), targets[t]))
+                squares += g * g
                 if capped:
-                    h = h + move(P, rates, u, v, q, W)[1]
-            if width or whole < r:
-                _, u, v = form(X, rows, whole, r - whole)
-                z = z + u * v
-                if capped:
-                    h = h + move(P, rates, u, v, whole, r - whole)[1]
-            g = real(slope(total(z), targets[t]))
-            squares += g * g
-            if capped:
-                lever = total(h)
-                if lever > cap:
-                    g *= cap / lever
-            for q in range(0, whole, W):
-                step(X, P, rates, g, rows, q, W)
-            if width or whole < r:
-                step(X, P, rates, g, rows, whole, r - whole)
+                    lever = total(h)
+                    if lever > cap:
+                        g *= cap / lever
+                for q in range(0, whole, W):
+                    step(X, P, rates, g, rows, q, W)
+                if width or whole < r:
+                    step(X, P, rates, g, rows, whole, r - whole)
         return squares
 
     return run

@@ -26,7 +26,8 @@ from ..observations import Chunk
 from . import Samples as AnySamples
 from .memory import move, prefetch
 
-BLOCK = 32  # consecutive samples that travel together: 6 cache lines of a triplet's rows
+_BITS = 5
+BLOCK = 1 << _BITS  # consecutive samples that travel together: 6 cache lines of a triplet's rows
 HAND = 2048  # blocks dealt at once: 65,536 samples, about 1 MB, stay in the second-level cache
 _RIFFLES = 6  # with these the first million of 64 million samples come from all over the input
 _TILE = 16  # blocks read side by side: their lines fit the first-level cache
@@ -73,6 +74,44 @@ def _permuted(at, network):
             return np.int64(at)
 
 
+@register_jitable
+def opened(block):
+    """What a number of an order holds: where 2^shift samples begin, and with what odd steps from
+    which of them they are gone through."""
+    return block >> (2 * _BITS), (block >> _BITS) & (BLOCK - 1), block & (BLOCK - 1)
+
+
+@register_jitable
+def place(order, shift, c):
+    """Where the c-th sample of an order lies."""
+    mask = (1 << shift) - 1
+    start, odd, turn = opened(order[c >> shift])
+    return start + (((c & mask) * odd + turn) & mask)
+
+
+@register_jitable
+def fetch_block(index, targets, block, arity):
+    """Begin to load the samples of a block."""
+    start = block >> (2 * _BITS)
+    for s in range(0, BLOCK, 5):  # 5 triplets or 8 pairs a line
+        prefetch(index, start + s, 0, 0)
+    for s in range(0, BLOCK, 8):
+        prefetch(targets, start + s, 0, 0)
+    prefetch(index, start + BLOCK - 1, arity - 1, 0)
+    prefetch(targets, start + BLOCK - 1, 0, 0)
+
+
+@numba.njit(nogil=True, cache=True)
+def _ordered(blocks, key, first, out):
+    """The order of an epoch from its block `first` on."""
+    network = _network(blocks, key)
+    for g in range(len(out)):
+        block = _permuted(first + g, network)
+        mixed = np.int64(_mixed(np.uint64(block) & _WORD, key & _WORD))
+        odd, start = (mixed >> _BITS) & (BLOCK - 1) | 1, mixed & (BLOCK - 1)
+        out[g] = (block * BLOCK) << (2 * _BITS) | odd << _BITS | start
+
+
 @cache
 def dealer(arity: int):
     """`shuffle`, `riffle` and `deal`, compiled for samples of so many rows: twice as fast as for
@@ -115,12 +154,7 @@ def dealer(arity: int):
         for tile in range(0, hand, _TILE):
             # The next blocks are on their way while these are dealt: twice as fast.
             for g in range(tile + _TILE, min(tile + 2 * _TILE, hand)):
-                for s in range(0, BLOCK, 5):  # 5 triplets or 8 pairs a line
-                    prefetch(index, starts[g] + s, 0, 0)
-                for s in range(0, BLOCK, 8):
-                    prefetch(targets, starts[g] + s, 0, 0)
-                prefetch(index, starts[g] + BLOCK - 1, 0, 0)
-                prefetch(targets, starts[g] + BLOCK - 1, 0, 0)
+                fetch_block(index, targets, starts[g] << (2 * _BITS), arity)
             held = min(_TILE, hand - tile)
             for t in range(BLOCK):
                 card = t * hand + tile
@@ -138,6 +172,41 @@ def turns(rng: np.random.Generator, m: int) -> list[tuple[np.uint32, np.uint32]]
         return []
     keys = rng.integers(2**32, size=(_RIFFLES, 2), dtype=np.uint32)
     return [(turn % np.uint32(min(m // 2, 2**32 - 1)), key) for turn, key in keys]
+
+
+# Of a chunk that is run from its first sample to its last.
+_ALL = 62
+_STRAIGHT = np.array([1 << _BITS], np.int64)
+
+
+class Hand(NamedTuple):
+    """Samples that are run where they lie, in an order of their own: as the kernels take them."""
+
+    index: np.ndarray
+    targets: np.ndarray
+    order: np.ndarray = _STRAIGHT
+    shift: int = _ALL
+
+    def __len__(self) -> int:
+        return min(len(self.targets), len(self.order) << self.shift)
+
+    def chunk(self) -> Chunk:
+        """The samples themselves, side by side."""
+        places = _places(self.order, self.shift, len(self))
+        return Chunk(self.index[places], self.targets[places])
+
+    def split(self, parts: int) -> list[Hand]:
+        """For so many threads."""
+        many = len(self.targets) if self.shift == _ALL else len(self.order)
+        cuts = [slice(*ends) for ends in pairwise(many * k // parts for k in range(parts + 1))]
+        if self.shift == _ALL:
+            return [Hand(self.index[cut], self.targets[cut]) for cut in cuts]
+        return [self._replace(order=self.order[cut]) for cut in cuts]
+
+
+@numba.njit(cache=True)
+def _places(order, shift, count):
+    return np.array([place(order, shift, c) for c in range(count)], np.int64)
 
 
 class Span(NamedTuple):
@@ -170,14 +239,15 @@ class Samples(AnySamples):
     """A training copy of the observations, in the engine's own order.
 
     `threads` calls a function with each of a list of arguments, so many at a time. Without `rng`
-    the samples are taken to be riffled already.
+    the samples are taken to be riffled already. They are `wide` if a block of them hardly ever
+    names a row twice: then it does not matter which of a block comes first.
     """
 
     def __init__(
         self, index: np.ndarray, targets: np.ndarray, rng: np.random.Generator | None,
-        threads: Callable, jobs: int = 1, redraw: Callable | None = None,
+        threads: Callable, jobs: int = 1, redraw: Callable | None = None, wide: bool = False,
     ):  # fmt: skip
-        self.index, self.targets, self._threads = index, targets, threads
+        self.index, self.targets, self._threads, self._wide = index, targets, threads, wide
         # A thread takes 50 us to wake, and 1 ms for a hand.
         self._hands = 1 if jobs == 1 else 4 * jobs
         self._redraw = redraw  # changes samples for their next turn, if they are to change
@@ -203,6 +273,24 @@ class Samples(AnySamples):
             if self._redraw is not None:
                 self._redraw(chunk.index, seed ^ number << 32, guesses)
             yield chunk
+
+    def hands(
+        self, key: np.uint64, start: int, stop: int, seed: int = 0, guesses=None
+    ) -> Iterator[Hand]:
+        """Samples start .. stop of an order that a key names: copies, or if it is all the same for
+        what is learned, blocks where they lie. Each is valid until the next."""
+        if not self._wide or self._redraw is not None or len(self) <= BLOCK * HAND:
+            for chunk in self.drawn(key, start, stop, seed, guesses):
+                yield Hand(*chunk)
+            return
+        blocks = len(self) // BLOCK
+        for first in range(start // BLOCK, min(stop // BLOCK, blocks), 2 * HAND):
+            order = np.empty(min(2 * HAND, stop // BLOCK - first), np.int64)
+            _ordered(blocks, key, first, order)
+            yield Hand(self.index, self.targets, order, _BITS)
+        if stop % BLOCK:
+            rest = slice(blocks * BLOCK, stop)
+            yield Hand(self.index[rest], self.targets[rest])
 
     def dealt(self, key: np.uint64, start: int, stop: int) -> Iterator[Chunk]:
         """Samples start .. stop of the order that a key names. In all but small decks, both are

@@ -46,7 +46,7 @@ class Worker:
     """A Ray actor. `number` is its place among the workers."""
 
     def __init__(self, number: int, threads: int, gpu: bool):
-        self.number = number
+        self.number, self.gpu = number, gpu
         self.engine: Engine = open_engine("cuda" if gpu else "cpu", threads)
         self.algebra = NumpyAlgebra()
         self._buckets: dict[str, buckets.Buckets] = {}
@@ -94,7 +94,8 @@ class Worker:
         samples = self._plan(job.plan).open(job.bucket)
         seed = np.random.SeedSequence([job.key, job.bucket]).generate_state(1, np.uint64)[0]
         factors, squares = Factors(engine.put(X)), 0.0
-        for chunk in samples.dealt(seed >> np.uint64(1), *share(job.part, len(samples))):
+        dealt: Any = samples.dealt if self.gpu else samples.hands
+        for chunk in dealt(seed >> np.uint64(1), *share(job.part, len(samples))):
             squares += engine.run(factors, job.P, job.rates, loss, chunk, job.cap)
         X = engine.get(factors.X)
         places = np.split(X, ends[:-1])
