@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -14,6 +15,9 @@ import scipy.sparse as sp
 
 from .. import ItemRanker, MatrixCompleter
 from ..data import progress_bar
+from ..engines.cpu import CpuEngine
+from ..engines.shuffle import Hand
+from ..factors import Factors
 from ..observations import Observations
 
 USERS, ITEMS = 162_000, 62_000  # of MovieLens-25M
@@ -69,6 +73,28 @@ def ours(seen: Observations, rank: int, threads: int = 1, **settings) -> Run:
         return model.fit(seen)._trainer
 
     return run
+
+
+def steps(seen: Observations, rank: int, threads: int = 1) -> Run:
+    """The steps of an epoch and nothing else: a P that stays, samples in the order of the copy."""
+    engine, rng = CpuEngine(threads), np.random.default_rng(0)
+    factors = Factors.start(seen.shape, rank, symmetric=seen.symmetric, dtype="float32", seed=0)
+    shift = [side * factors.begin for side in seen.loss.sides]
+    data = engine.samples(seen, shift, np.float32, rng)
+    for deck in data.decks:
+        setattr(deck, "hands", partial(_straight, deck))  # noqa: B010 (another's method)
+    P, rates = np.full(rank, 1e-9), np.ones(seen.loss.arity)
+
+    def run(epochs: int):
+        for _ in range(epochs):
+            for chunk in data.epoch(rng):
+                engine.run(factors, P, rates, seen.loss, chunk)
+
+    return run
+
+
+def _straight(deck, key, start: int, stop: int, *_) -> Iterator[Hand]:
+    yield Hand(deck.index[start:stop], deck.targets[start:stop])
 
 
 # --- Others --------------------------------------------------------------------------------------
