@@ -87,7 +87,8 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     epochs, tol : passes over the entries at most, ended when the mean loss falls to `tol` of that
         of a zero matrix, or when "auto" sees nothing more to gain.
     evaluations : how often an epoch the mean loss is taken.
-    n_jobs : threads, lock-free; results are reproducible for a given seed with one.
+    n_jobs : threads. They have rows of their own and repeat a result to the bit, but for data so
+        small that they share rows, lock-free: then only one thread does.
     device : "cpu", "cuda", or "auto" for the GPU where it pays.
     engine : who trains instead of this machine: a `RayEngine`.
     dtype, random_state, callbacks, verbose : as their names say.

@@ -1,4 +1,4 @@
-"""CPU threads: lock-free over the rows of X, outside the GIL, each on its part of a chunk."""
+"""CPU threads, outside the GIL: on rows of their own or, of few samples, lock-free on all of X."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from . import Chunk, Engine, kernels
 from .apart import TOGETHER, Apart, Drawn, blocks, in_turn, meetings
 from .shuffle import Hand, Span
 
-# Bytes of X that are fetched in time without being asked for: twice a usual second-level cache.
-NEAR = 4 << 20
+# Bytes of X that are fetched in time without being asked for: they are in the last-level cache.
+NEAR = 16 << 20
 
 # A thread gets at least this many samples: fewer run sooner than a thread wakes.
 _LEAST = 4096

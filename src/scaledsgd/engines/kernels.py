@@ -19,7 +19,7 @@ from ..factors import LINE
 from ..losses import LOSSES, Loss, sigmoid
 from . import memory, shuffle, simd
 from .memory import prefetch
-from .shuffle import BLOCK, fetch_block, opened, place
+from .shuffle import fetch_block, place
 from .simd import load, store, total, zeros
 
 # Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
@@ -154,17 +154,19 @@ def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, fa
         _ = version  # part of the cache key
         r, real, lead = X.shape[1], X.dtype.type, ahead(X, third + 1)
         whole = 0 if width else r // W * W
-        size = min(index.shape[0], 1 << shift)
-        count, squares = len(order) * size, 0.0
+        size, last, squares = min(index.shape[0], 1 << shift), index.shape[0] - 1, 0.0
         for block in range(len(order)):
             if block + 2 < len(order):
                 fetch_block(index, targets, order[block + 2], third + 1)
-            start, odd, turn = opened(order[block])
+            now, after = order[block], order[min(block + 1, len(order) - 1)]
             for c in range(size):
-                t = start + ((odd * c + turn) & (size - 1) if size == BLOCK else c)
+                t = place(now, c, size)
                 if far:
-                    later = place(order, shift, min(block * size + c + lead, count - 1))
-                    fetch(X, index, later, r, triplet)
+                    soon = c + lead
+                    soon = (
+                        place(now, soon, size) if soon < size else place(after, soon - size, size)
+                    )
+                    fetch(X, index, min(soon, last), r, triplet)
                 rows = index[t, 0], index[t, 1], index[t, third]
                 z, h = zeros(X, W), zeros(X, W)
                 for q in range(0, whole, W):

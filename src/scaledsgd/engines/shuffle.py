@@ -1,14 +1,18 @@
-"""The order of samples: riffled once for good, dealt anew every epoch, the same on every device.
+"""The order of samples: riffled once for good, and drawn anew every epoch.
 
-Reading samples in a random order costs more than stepping on them (100 against 20 ns: each is a
-cache miss). So an epoch deals the training copy out like cards: blocks of consecutive samples are
-drawn in random order, and the blocks of a hand are interleaved. Samples that lie side by side in
-the input often have a row in common; before the first epoch they are therefore parted by riffles,
-in which half of the samples of one half of the deck change places with samples of the other: after
-six of them a sample is in one of 64 places, and its neighbour in another.
+Reading samples in a random order costs more than stepping on them (100 against 10 ns: each is a
+cache miss). So an epoch draws blocks of consecutive samples in random order. Samples that lie side
+by side in the input often have a row in common; before the first epoch they are therefore parted
+by riffles, in which half of the samples of one half of the deck change places with samples of the
+other: after six of them a sample is in one of 64 places, and its neighbour in another.
+
+Where there are many rows, two samples of a block hardly ever name the same one, so that it does not
+matter which comes first: blocks are run where they lie, each gone through in steps of its own.
+Where there are few, or a row of each sample is drawn anew, the blocks of a hand are dealt out like
+cards: copied, one of each by turns.
 
 No order is stored. A key names a permutation, and each place of it can be computed by itself; the
-kernels of cuda_deal.cu compute the same ones.
+kernels of cuda_deal.cu deal the same hands.
 """
 
 from __future__ import annotations
@@ -75,18 +79,11 @@ def _permuted(at, network):
 
 
 @register_jitable
-def opened(block):
-    """What a number of an order holds: where 2^shift samples begin, and with what odd steps from
-    which of them they are gone through."""
-    return block >> (2 * _BITS), (block >> _BITS) & (BLOCK - 1), block & (BLOCK - 1)
-
-
-@register_jitable
-def place(order, shift, c):
-    """Where the c-th sample of an order lies."""
-    mask = (1 << shift) - 1
-    start, odd, turn = opened(order[c >> shift])
-    return start + (((c & mask) * odd + turn) & mask)
+def place(block, c, size):
+    """Where the c-th of `size` samples lies. A number of an order holds where they begin and, of a
+    block, with what odd steps from which sample on it is gone through."""
+    start, odd, turn = block >> (2 * _BITS), (block >> _BITS) & (BLOCK - 1), block & (BLOCK - 1)
+    return start + ((odd * c + turn) & (BLOCK - 1) if size == BLOCK else c)
 
 
 @register_jitable
@@ -192,7 +189,7 @@ class Hand(NamedTuple):
 
     def chunk(self) -> Chunk:
         """The samples themselves, side by side."""
-        places = _places(self.order, self.shift, len(self))
+        places = _places(self.order, min(len(self.targets), 1 << self.shift))
         return Chunk(self.index[places], self.targets[places])
 
     def split(self, parts: int) -> list[Hand]:
@@ -205,8 +202,8 @@ class Hand(NamedTuple):
 
 
 @numba.njit(cache=True)
-def _places(order, shift, count):
-    return np.array([place(order, shift, c) for c in range(count)], np.int64)
+def _places(order, size):
+    return np.array([place(block, c, size) for block in order for c in range(size)], np.int64)
 
 
 class Span(NamedTuple):
@@ -238,18 +235,16 @@ def share(part: tuple[int, int, int], count: int) -> tuple[int, int]:
 class Samples(AnySamples):
     """A training copy of the observations, in the engine's own order.
 
-    `threads` calls a function with each of a list of arguments, so many at a time. Without `rng`
-    the samples are taken to be riffled already. They are `wide` if a block of them hardly ever
-    names a row twice: then it does not matter which of a block comes first.
+    `threads` calls a function with each of a list of arguments, `jobs` at a time: the samples are
+    riffled by it. Without `rng` they are taken to be riffled already. They are `wide` if a block of
+    them hardly ever names a row twice: then it does not matter which of a block comes first.
     """
 
     def __init__(
         self, index: np.ndarray, targets: np.ndarray, rng: np.random.Generator | None,
         threads: Callable, jobs: int = 1, redraw: Callable | None = None, wide: bool = False,
     ):  # fmt: skip
-        self.index, self.targets, self._threads, self._wide = index, targets, threads, wide
-        # A thread takes 50 us to wake, and 1 ms for a hand.
-        self._hands = 1 if jobs == 1 else 4 * jobs
+        self.index, self.targets, self._wide = index, targets, wide
         self._redraw = redraw  # changes samples for their next turn, if they are to change
         self._shuffle, riffle, self._deal = dealer(index.shape[1])
         half = len(targets) // 2
@@ -296,7 +291,7 @@ class Samples(AnySamples):
         """Samples start .. stop of the order that a key names. In all but small decks, both are
         whole blocks from the front, or the end."""
         m, even = len(self), min(stop, len(self) // BLOCK * BLOCK)
-        room = min(stop - start, self._hands * HAND * BLOCK)
+        room = min(stop - start, HAND * BLOCK)
         index = np.empty((room, self.index.shape[1]), self.index.dtype)
         targets = np.empty(room, self.targets.dtype)
         if m <= BLOCK * HAND:
@@ -305,14 +300,9 @@ class Samples(AnySamples):
             return
         for first in range(start, even, room):
             count = min(room, even - first)
-
-            def deal(hand, first=first, count=count):
-                cards = slice(hand, min(hand + BLOCK * HAND, count))
-                at = (first + hand) // BLOCK
-                self._deal(self.index, self.targets, key, at, index[cards], targets[cards])
-
-            self._threads(deal, list(range(0, count, BLOCK * HAND)))
-            yield Chunk(index[:count], targets[:count])
+            out = Chunk(index[:count], targets[:count])
+            self._deal(self.index, self.targets, key, first // BLOCK, *out)
+            yield out
         if even < stop:  # fewer than a block are left over
             yield Chunk(self.index[even:].copy(), self.targets[even:].copy())
 
