@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from typing import Any
 
 import numba
@@ -27,9 +27,6 @@ from .shuffle import BLOCK, Hand, Samples, Span, draw_key, share
 # Threads that compare three rows are kept apart up to this many. With 8 there would be 155 turns of
 # 8 groups; as it is, several threads share a group of blocks, as lock-free ones share X.
 _WIDEST = 4
-
-# Blocks of users that a thread has one after the other: what is known of so few fits the cache.
-_USERS = 8
 
 # With so many rows a block of samples names one twice in a few percent of the blocks.
 WIDE = 1 << 14
@@ -153,11 +150,11 @@ class Drawn(Apart):
         self._pairs, self._items = tournament(width).groups, 2 * width
         rows = slice(first, first + negatives.items)
         block = np.zeros(rows.stop, np.uint8)
-        block[:users] = _even(np.bincount(_some(index[:, 2]), minlength=users), _USERS * width)
+        block[:users] = _even(np.bincount(_some(index[:, 2]), minlength=users), width)
         named = np.bincount(_some(index[:, 0]) - first, minlength=negatives.items)
         block[rows] = _alike(named, self._items)
         negatives, self._guesses = negatives.pooled(block[rows], self._items)
-        numbers = np.arange(_USERS * width * self._items, dtype=np.int32).reshape(-1, self._items)
+        numbers = np.arange(width * self._items, dtype=np.int32).reshape(-1, self._items)
         # By the item chosen, the item drawn and the user.
         table = np.broadcast_to(numbers.T[:, None], (self._items, *numbers.T.shape))
         visits = np.empty((len(self._pairs) * width, width, 0), int)
@@ -169,9 +166,8 @@ class Drawn(Apart):
     def _group(self, visit: int, group: int, part: tuple[int, int, int]) -> list[list[Turn]]:
         match, shift = divmod(visit, self.groups)
         a, b = self._pairs[match, group].tolist()
-        first = (group + shift) % self.groups * _USERS
-        meet, turns = ((a, b), (b, a), (a, a), (b, b)), []
-        for user, both in product(range(first, first + _USERS), meet):
+        user, turns = (group + shift) % self.groups, []
+        for both in ((a, b), (b, a), (a, a), (b, b)):
             turn = self._portion(user, *both, part)
             if both[0] == both[1]:  # a block is with itself in a part of every match
                 at = share((match, match + 1, len(self._pairs)), turn.last - turn.first)
