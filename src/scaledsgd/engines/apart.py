@@ -31,6 +31,7 @@ _WIDEST = 4
 # With so many rows a block of samples names one twice in a few percent of the blocks.
 WIDE = 1 << 14
 
+_MOST = 64  # threads that are kept apart: their blocks are numbered in a byte
 _PIECE = 64  # consecutive rows
 _SEEN = 1_000_000  # samples that tell how often a row is named
 _CHANCES = 8  # turns that a sample with rows of one block may fall to
@@ -42,7 +43,7 @@ TOGETHER = Schedule(np.zeros((1, 1, 1), int), np.zeros((1, 1, 1), np.int32))  # 
 def meetings(arity: int, jobs: int, symmetric: bool) -> Schedule:
     """Who works where."""
     if arity == 2:
-        return schedule(arity, jobs, symmetric)
+        return schedule(arity, min(jobs, _MOST), symmetric)
     return planes(1 << min(jobs, _WIDEST).bit_length() - 1)
 
 

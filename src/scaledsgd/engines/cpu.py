@@ -72,10 +72,14 @@ class CpuEngine(NumpyAlgebra, Engine):
         (left, right), begin = observations.shape, max(shift)
         rows = begin + right if begin else left
         meet = meetings(index.shape[1], jobs, observations.symmetric)
-        if jobs == 1 or min(len(targets), self.longest * rows) < _LEAST * meet.groups.size:
+        # The more threads, the more turns: of too few samples each would be over at once.
+        while jobs > 1 and min(len(targets), self.longest * rows) < _LEAST * meet.groups.size:
+            jobs //= 2
+            meet = meetings(index.shape[1], jobs, observations.symmetric)
+        if jobs == 1:
             redraw = negatives and partial(negatives.redraw, first=shift[1])
             block = np.zeros(rows, np.uint8)
-            return Apart(index, targets, block, TOGETHER, *share, jobs, redraw)
+            return Apart(index, targets, block, TOGETHER, *share, self.n_jobs, redraw)
         if negatives:
             return Drawn(index, targets, left, shift[1], negatives, *share, jobs)
         # In comparisons every row may meet every other.
