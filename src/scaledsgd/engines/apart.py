@@ -21,14 +21,15 @@ from numba.extending import register_jitable
 from ..observations import Chunk
 from . import Samples as AnySamples
 from .negatives import Negatives
+from .orders import BLOCK
 from .schedule import Schedule, planes, schedule, tournament
-from .shuffle import BLOCK, Hand, Samples, Span, draw_key, share
+from .shuffle import Hand, Samples, Span, draw_key, share
 
 # Threads that compare three rows are kept apart up to this many. With 8 there would be 155 turns of
 # 8 groups; as it is, several threads share a group of blocks, as lock-free ones share X.
 _WIDEST = 4
 
-# With so many rows a block of samples names one twice in a few percent of the blocks.
+# With so many rows 32 pairs name one twice in an eighth of all blocks, 32 triplets in a quarter.
 WIDE = 1 << 14
 
 _MOST = 64  # threads that are kept apart: their blocks are numbered in a byte

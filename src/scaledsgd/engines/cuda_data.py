@@ -1,6 +1,6 @@
 """Samples on the GPU: dealt anew every epoch, and sent there in slabs if they do not fit.
 
-The orders are those of shuffle.py, computed where they are needed (cuda_deal.cu) from the keys that
+The orders are those of orders.py, computed where they are needed (cuda_deal.cu) from the keys that
 the trainer's generator draws: an epoch has the same order on the CPU and on the GPU.
 """
 
@@ -15,7 +15,7 @@ from ..observations import Chunk
 from . import Samples as AnySamples
 from . import cuda_kernels
 from .cuda_kernels import cupy
-from .shuffle import BLOCK, HAND, turns
+from .orders import BLOCK, HAND, turns
 
 _HAND_SAMPLES = BLOCK * HAND
 # Samples in a chunk. Every chunk ends in a look at the result, 20 us against the 1 ms of running

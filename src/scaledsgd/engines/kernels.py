@@ -17,9 +17,9 @@ from numba.extending import overload, register_jitable
 
 from ..factors import LINE
 from ..losses import LOSSES, Loss, sigmoid
-from . import memory, shuffle, simd
+from . import memory, orders, simd
 from .memory import prefetch
-from .shuffle import fetch_block, place
+from .orders import fetch_block, place
 from .simd import load, store, total, zeros
 
 # Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
@@ -47,7 +47,7 @@ def _compiled(factory, name: str, width: int, **options):
     loss = LOSSES[name]
     # Numba's disk cache looks at this file and at what a kernel closes over, and takes functions by
     # their name: without the hash an edited loss would run as its old binary.
-    parts = loss.slope, memory, shuffle, simd
+    parts = loss.slope, memory, orders, simd
     source = "".join(map(inspect.getsource, parts))
     version = hashlib.sha256(source.encode()).hexdigest()
     return factory(loss, register_jitable(loss.slope), width, version, **options)
