@@ -12,6 +12,8 @@ from scaledsgd.engines import open_engine
 from scaledsgd.engines.apart import in_turn
 from scaledsgd.engines.cuda_kernels import unavailable
 from scaledsgd.engines.shuffle import Samples, Span
+from scaledsgd.factors import Factors
+from scaledsgd.losses import LOSSES
 from scaledsgd.observations import Chunk, Observations
 
 HAND = 65_536  # samples
@@ -77,6 +79,24 @@ def test_the_first_samples_of_the_copy_are_a_fair_draw():
     rng = np.random.default_rng(2)
     data = open_engine("cpu").samples(numbered(10 * HAND), [0, 0], "float64", rng)
     assert stats.kstest(data.fair(HAND).targets / (10 * HAND), "uniform").statistic < 0.02
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_threads_share_a_hand(wide):
+    m = 2 * HAND + 1000
+    seen = numbered(m)
+    deck = Samples(seen.index, seen.targets, np.random.default_rng(0), in_turn, wide=wide)
+    hands = list(deck.hands(np.uint64(7), 0, m))[:-1]
+    for hand in hands:
+        parts = [part.chunk().targets for part in hand.split(3)]
+        assert sum(map(len, hand.split(3))) == len(hand) > 0
+        assert np.array_equal(np.concatenate(parts), hand.chunk().targets)
+    X, loss = np.ones((m // 100 + 1, 2)), LOSSES["squared"]
+    both = [Factors(X.copy()) for _ in range(2)]
+    for given, factors in zip([hands[0], hands[0].chunk()], both, strict=True):
+        open_engine("cpu").run(factors, np.full(2, 1e-9), np.ones(2), loss, given)
+    assert np.array_equal(*(factors.X for factors in both))
+    assert not np.array_equal(both[0].X, X)
 
 
 @needs_gpu

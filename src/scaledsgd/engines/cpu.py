@@ -19,7 +19,7 @@ from .apart import TOGETHER, Apart, Drawn, blocks, in_turn, meetings
 from .shuffle import Hand, Span
 
 # Bytes of X that are fetched in time without being asked for: they are in the last-level cache.
-NEAR = 16 << 20
+NEAR = 1 << 20
 
 # A thread gets at least this many samples: fewer run sooner than a thread wakes.
 _LEAST = 4096
@@ -96,7 +96,7 @@ class CpuEngine(NumpyAlgebra, Engine):
         X, real = factors.X, factors.X.dtype.type
         # Without the gap, which a model from a file does not have: the bits must not depend on it.
         options = {"capped": cap < np.inf, "far": factors.d * X[:1].nbytes > NEAR}
-        frozen = P.astype(real), rates.astype(real), real(cap)
+        frozen = np.outer(rates, P).astype(real), real(cap)
         step = kernels.kernel(kernels.rounds, loss, factors.rank, **options)
 
         def work(part: Iterable[Hand]) -> tuple[float, int]:

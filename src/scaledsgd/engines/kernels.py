@@ -20,7 +20,7 @@ from ..losses import LOSSES, Loss, sigmoid
 from . import memory, orders, simd
 from .memory import prefetch
 from .orders import fetch_block, place
-from .simd import load, store, total, zeros
+from .simd import load, store, total, totals, zeros
 
 # Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
 # register get the smallest that holds them, and are not loaded twice.
@@ -88,26 +88,44 @@ def _combine(c, x0, x1, x2):
     return c[0] * x0 + c[1] * x1 + c[2] * x2
 
 
+def a_line(X):
+    """Columns in a line of the cache."""
+    return LINE // X.itemsize
+
+
+@overload(a_line)
+def _a_line(X):
+    columns = LINE * 8 // X.dtype.bitwidth  # a constant: a division would cost more than a step
+    return lambda X: columns
+
+
 @register_jitable
 def ahead(X, arity):
     """How many samples before their turn rows are fetched."""
-    lines = arity * (1 + (X.shape[1] - 1) * X.itemsize // LINE)
+    lines = arity * (1 + (X.shape[1] - 1) // a_line(X))
     return max(3, min(_AHEAD, _UNDERWAY // lines))
 
 
-@register_jitable
-def fetch(X, index, t, r, triplet):
-    """Begin to load the rows that a sample names."""
-    for q in range(0, r, LINE // X.itemsize):
+@register_jitable(forceinline=True)  # a call would take longer than what it does
+def fetch(X, index, t, width, triplet):
+    """Begin to load the rows that a sample names, of up to `width` columns if that is not 0."""
+    r = X.shape[1]
+    for q in range(0, width or r, a_line(X)):
         prefetch(X, index[t, 0], q, 0)
         prefetch(X, index[t, 1], q, 0)
         if triplet:
             prefetch(X, index[t, 2], q, 0)
+    if r & (r - 1):  # rows may end in another line than the last one begun
+        prefetch(X, index[t, 0], r - 1, 0)
+        prefetch(X, index[t, 1], r - 1, 0)
+        if triplet:
+            prefetch(X, index[t, 2], r - 1, 0)
 
 
 def _parts(loss: Loss, width: int):
     """What is done to `width` columns of a sample's rows, of which `left` are not past the end:
-    `form` gives u and v, `move` what a slope of 1 moves each row by."""
+    `form` gives u and v, `scales` what each row's step is multiplied by, `move` what a slope of 1
+    moves the rows by."""
     (a, b), triplet = _coefficients(loss), loss.arity == 3
 
     @register_jitable
@@ -118,28 +136,32 @@ def _parts(loss: Loss, width: int):
         return (x0, x1, x2), _combine(a, x0, x1, x2), _combine(b, x0, x1, x2)
 
     @register_jitable
-    def move(P, rates, u, v, q, left):
-        p = load(P, q, 0, left, width)
+    def scales(steps, q, left):
+        p0, p1 = load(steps, 0, q, left, width), load(steps, 1, q, left, width)
+        return p0, p1, load(steps, 2, q, left, width) if triplet else p1
+
+    @register_jitable
+    def move(p, u, v):
         w0, w1, w2 = a[0] * v + b[0] * u, a[1] * v + b[1] * u, a[2] * v + b[2] * u
-        m0, m1, m2 = (rates[0] * p) * w0, (rates[1] * p) * w1, (rates[-1] * p) * w2
+        m0, m1, m2 = p[0] * w0, p[1] * w1, p[2] * w2
         return (m0, m1, m2), m0 * w0 + m1 * w1 + m2 * w2
 
     @register_jitable
-    def step(X, P, rates, g, rows, q, left):
+    def step(X, p, g, rows, q, left):
         x, u, v = form(X, rows, q, left)
-        moves, _ = move(P, rates, u, v, q, left)
+        moves, _ = move(p, u, v)
         # Last named, first written: of a row named twice the first move stays.
         if triplet:
             store(X, rows[2], q, left, x[2] - g * moves[2])
         store(X, rows[1], q, left, x[1] - g * moves[1])
         store(X, rows[0], q, left, x[0] - g * moves[0])
 
-    return form, move, step
+    return form, scales, move, step
 
 
 def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, far: bool = False):
-    """Steps with a frozen diagonal P; `rates[m]` is alpha for the m-th row of a sample, and plain
-    SGD is the same kernel with P = 1. Returns the sum of squared slopes.
+    """Steps with a frozen diagonal P: `steps[m]` is alpha P for the m-th row of a sample, and alpha
+    alone makes it plain SGD. Returns the sum of squared slopes.
 
     A step changes z by the slope times h = sum_m alpha_m |dz/dx_m|_P^2, to first order. Rows of
     high leverage have a large h; `capped` shortens their step so that h stays within `cap`.
@@ -147,48 +169,45 @@ def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, fa
     With `far`, for an X that does not fit the cache, rows are fetched ahead of their turn."""
     third, triplet = loss.arity - 1, loss.arity == 3
     W = width or WIDTHS[-1]
-    form, move, step = _parts(loss, W)
+    form, scales, move, step = _parts(loss, W)
 
     @_jit
-    def run(X, P, rates, cap, index, targets, order, shift):
+    def run(X, steps, cap, index, targets, order, shift):
         _ = version  # part of the cache key
         r, real, lead = X.shape[1], X.dtype.type, ahead(X, third + 1)
         whole = 0 if width else r // W * W
         size, last, squares = min(index.shape[0], 1 << shift), index.shape[0] - 1, 0.0
+        end = scales(steps, whole, r - whole)  # of the last columns, or all: never loaded again
         for block in range(len(order)):
             if block + 2 < len(order):
                 fetch_block(index, targets, order[block + 2], third + 1)
             now, after = order[block], order[min(block + 1, len(order) - 1)]
             for c in range(size):
-                t = place(now, c, size)
+                t = np.uint64(place(now, c, size))
                 if far:
-                    soon = c + lead
-                    soon = (
-                        place(now, soon, size) if soon < size else place(after, soon - size, size)
-                    )
-                    fetch(X, index, min(soon, last), r, triplet)
+                    soon = place(now if c + lead < size else after, c + lead, size)
+                    fetch(X, index, np.uint64(min(soon, last)), width, triplet)
                 rows = index[t, 0], index[t, 1], index[t, third]
                 z, h = zeros(X, W), zeros(X, W)
                 for q in range(0, whole, W):
                     _, u, v = form(X, rows, q, W)
                     z = z + u * v
                     if capped:
-                        h = h + move(P, rates, u, v, q, W)[1]
+                        h = h + move(scales(steps, q, W), u, v)[1]
                 if width or whole < r:
                     _, u, v = form(X, rows, whole, r - whole)
                     z = z + u * v
                     if capped:
-                        h = h + move(P, rates, u, v, whole, r - whole)[1]
-                g = real(slope(total(z), targets[t]))
+                        h = h + move(end, u, v)[1]
+                score, lever = totals(z, h) if capped else (total(z), cap)
+                g = real(slope(score, targets[t]))
                 squares += g * g
-                if capped:
-                    lever = total(h)
-                    if lever > cap:
-                        g *= cap / lever
+                if lever > cap:
+                    g *= cap / lever
                 for q in range(0, whole, W):
-                    step(X, P, rates, g, rows, q, W)
+                    step(X, scales(steps, q, W), g, rows, q, W)
                 if width or whole < r:
-                    step(X, P, rates, g, rows, whole, r - whole)
+                    step(X, end, g, rows, whole, r - whole)
         return squares
 
     return run
@@ -206,7 +225,7 @@ def scoring(loss: Loss, slope, width: int, version: str, far: bool = False):
         r, last, lead = X.shape[1], index.shape[0] - 1, ahead(X, third + 1)
         for t in range(index.shape[0]):
             if far:
-                fetch(X, index, min(t + lead, last), r, triplet)
+                fetch(X, index, min(t + lead, last), width, triplet)
             rows, z = (index[t, 0], index[t, 1], index[t, third]), zeros(X, W)
             for q in range(0, r, W):
                 _, u, v = form(X, rows, q, r - q)

@@ -54,7 +54,7 @@ class Hand(NamedTuple):
         cuts = [slice(*ends) for ends in pairwise(many * k // parts for k in range(parts + 1))]
         if self.shift == _ALL:
             return [Hand(self.index[cut], self.targets[cut]) for cut in cuts]
-        return [self._replace(order=self.order[cut]) for cut in cuts]
+        return [Hand(self.index, self.targets, self.order[cut], self.shift) for cut in cuts]
 
 
 @numba.njit(cache=True)

@@ -201,7 +201,7 @@ def _touching(rank: int, far: bool):
         r, last, lead = X.shape[1], len(index) - 1, ahead(X, 2)
         for t in range(len(index)):
             if far:
-                fetch(X, index, min(t + lead, last), r, False)
+                fetch(X, index, min(t + lead, last), 0, False)
             i, j = index[t, 0], index[t, 1]
             for q in range(0, r, width):
                 store(X, i, q, r - q, factor * load(X, i, q, r - q, width))
