@@ -93,8 +93,8 @@ def test_threads_share_a_hand(wide):
         assert np.array_equal(np.concatenate(parts), hand.chunk().targets)
     X, loss = np.ones((m // 100 + 1, 2)), LOSSES["squared"]
     both = [Factors(X.copy()) for _ in range(2)]
-    for given, factors in zip([hands[0], hands[0].chunk()], both, strict=True):
-        open_engine("cpu").run(factors, np.full(2, 1e-9), np.ones(2), loss, given)
+    for chunk, factors in zip([hands[0], hands[0].chunk()], both, strict=True):
+        open_engine("cpu").run(factors, np.full(2, 1e-9), np.ones(2), loss, chunk)
     assert np.array_equal(*(factors.X for factors in both))
     assert not np.array_equal(both[0].X, X)
 

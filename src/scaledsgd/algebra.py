@@ -49,11 +49,11 @@ class NumpyAlgebra(Algebra):
             rest = X[whole:].astype(np.float64)
             return G + rest.T @ rest
 
-    def transform(self, X: np.ndarray, T: np.ndarray) -> None:
-        """X <- X T, in place."""
-        T = T.astype(X.dtype)
-        for part in self._blocks(X):
-            part[...] = part @ T
+    def transform(self, X: np.ndarray, T: np.ndarray, out: np.ndarray | None = None) -> None:
+        """out = X T, or in place."""
+        T, out = T.astype(X.dtype), X if out is None else out
+        for part, place in zip(self._blocks(X), self._blocks(out), strict=True):
+            place[...] = part @ T
 
     def _blocks(self, X: np.ndarray) -> Iterator[np.ndarray]:
         rows = max(1, self.block // X.shape[1])

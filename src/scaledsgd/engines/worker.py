@@ -87,9 +87,7 @@ class Worker:
         X = self._room(int(ends[-1]), rank, blocks[0].dtype)
         places = np.split(X, ends[:-1])
         for place, block, turn in zip(places, blocks, job.turns, strict=True):
-            place[...] = block
-            if turn is not None:
-                self.algebra.transform(place, turn)
+            self._into(place, block, turn)
         engine = self.engine
         samples = self._plan(job.plan).open(job.bucket)
         seed = np.random.SeedSequence([job.key, job.bucket]).generate_state(1, np.uint64)[0]
@@ -125,10 +123,9 @@ class Worker:
 
     def turned(self, block: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
         """A copy, in another basis."""
-        block = block.copy()
-        if turn is not None:
-            self.algebra.transform(block, turn)
-        return block
+        out = np.empty_like(block)
+        self._into(out, block, turn)
+        return out
 
     def write(self, block: np.ndarray, turn: np.ndarray | None, path: str) -> None:
         """To a file, which is there as a whole or not at all."""
@@ -143,6 +140,12 @@ class Worker:
         if self._held.shape[1] != rank or self._held.dtype != dtype or len(self._held) < rows:
             self._held = aligned(rows, rank, dtype)
         return self._held[:rows]
+
+    def _into(self, place: np.ndarray, block: np.ndarray, turn: np.ndarray | None) -> None:
+        if turn is None:
+            place[...] = block
+        else:
+            self.algebra.transform(block, turn, place)
 
     def _about(self, block: np.ndarray) -> np.ndarray:
         few = len(block) <= _FEW
