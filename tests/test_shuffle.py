@@ -11,7 +11,7 @@ from scipy import stats
 from scaledsgd.engines import open_engine
 from scaledsgd.engines.apart import in_turn
 from scaledsgd.engines.cuda_kernels import unavailable
-from scaledsgd.engines.shuffle import Samples, Span
+from scaledsgd.engines.shuffle import Deck, Span, draw_key
 from scaledsgd.factors import Factors
 from scaledsgd.losses import LOSSES
 from scaledsgd.observations import Chunk, Observations
@@ -27,14 +27,19 @@ def numbered(m: int) -> Observations:
 
 
 def epoch(data, rng) -> Chunk:
-    parts = []
-    for chunk in data.epoch(rng):
-        held = chunk.targets
-        if not isinstance(held, Span):
-            parts.append(Chunk(host(chunk.index).copy(), host(chunk.targets).copy()))
-            continue
-        for hand in chain.from_iterable(chain.from_iterable(data.turns(len(held)))):
-            parts.append(hand.chunk())
+    return joined(chain.from_iterable(chunks(data, whole) for whole in data.epoch(rng)))
+
+
+def chunks(data, whole):
+    held = whole.targets
+    if not isinstance(held, Span):
+        return [whole]
+    hands = chain.from_iterable(chain.from_iterable(data.turns(len(held))))
+    return (hand.chunk() for hand in hands)
+
+
+def joined(chunks) -> Chunk:
+    parts = [(host(chunk.index).copy(), host(chunk.targets).copy()) for chunk in chunks]
     return Chunk(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -85,7 +90,7 @@ def test_the_first_samples_of_the_copy_are_a_fair_draw():
 def test_threads_share_a_hand(wide):
     m = 2 * HAND + 1000
     seen = numbered(m)
-    deck = Samples(seen.index, seen.targets, np.random.default_rng(0), in_turn, wide=wide)
+    deck = Deck(seen.index, seen.targets, np.random.default_rng(0), in_turn, wide=wide)
     hands = list(deck.hands(np.uint64(7), 0, m))[:-1]
     for hand in hands:
         parts = [part.chunk().targets for part in hand.split(3)]
@@ -104,7 +109,8 @@ def test_threads_share_a_hand(wide):
 def test_cuda_deals_the_order_of_the_cpu(m):
     here, there = np.random.default_rng(3), np.random.default_rng(3)
     one, other = (numbered(m).set_aside(np.arange(0, m, 40))[0] for _ in range(2))
-    cpu = epoch(Samples(*one.take("float64"), here, in_turn), here)
+    deck = Deck(*one.take("float64"), here, in_turn)
+    cpu = joined(deck.dealt(draw_key(here), 0, len(deck)))
     cuda = epoch(open_engine("cuda").samples(other, [0, 0], "float64", there), there)
     assert np.array_equal(cpu.index, cuda.index)
     assert np.array_equal(cpu.targets, cuda.targets)

@@ -19,11 +19,11 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ..observations import Chunk
-from . import Samples as AnySamples
+from . import Samples
 from .negatives import Negatives
 from .orders import BLOCK
 from .schedule import Schedule, planes, schedule, tournament
-from .shuffle import Hand, Samples, Span, draw_key, share
+from .shuffle import Deck, Hand, Span, draw_key, share
 
 # Threads that compare three rows are kept apart up to this many. With 8 there would be 155 turns of
 # 8 groups; as it is, several threads share a group of blocks, as lock-free ones share X.
@@ -52,7 +52,7 @@ def meetings(arity: int, jobs: int, symmetric: bool) -> Schedule:
 class Turn:
     """Samples first .. last of a deck, which a thread runs without waiting for others."""
 
-    deck: Samples
+    deck: Deck
     number: int
     key: np.uint64
     first: int
@@ -65,7 +65,7 @@ class Turn:
         return self.deck.hands(self.key, self.first, self.last, seed, self.guesses)
 
 
-class Apart(AnySamples):
+class Apart(Samples):
     """A training copy of the observations, a deck for every group of blocks."""
 
     def __init__(
@@ -78,17 +78,17 @@ class Apart(AnySamples):
         self._helpers = max(1, jobs // self.groups)
         wide = len(block) >= WIDE
         if meetings.blocks == 1:
-            self.decks = [Samples(index, targets, rng, threads, jobs, redraw, wide)]
+            self.decks = [Deck(index, targets, rng, threads, jobs, redraw, wide)]
             return
         ends = sort(index, targets, block, _whole(meetings))
         parts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
         seeds = rng.spawn(len(parts))
 
-        def deck(number: int) -> Samples:
+        def deck(number: int) -> Deck:
             part = parts[number]
-            return Samples(index[part], targets[part], seeds[number], in_turn, 1, redraw, wide)
+            return Deck(index[part], targets[part], seeds[number], in_turn, 1, redraw, wide)
 
-        self.decks: list[Samples] = threads(deck, list(range(len(parts))))
+        self.decks: list[Deck] = threads(deck, list(range(len(parts))))
 
     def __len__(self) -> int:
         return len(self.targets)

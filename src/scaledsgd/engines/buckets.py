@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from .apart import WIDE, in_turn
-from .shuffle import Samples
+from .shuffle import Deck
 from .splits import Piece, Plan
 
 
@@ -23,7 +23,7 @@ class Buckets:
         self.plan, self.worker = plan, worker
         self.folder = folder(plan.name) / place / str(worker)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._opened: dict[int, Samples] = {}
+        self._opened: dict[int, Deck] = {}
 
     def add(self, number: int, piece: Piece) -> None:
         """Keep what a split holds for this worker."""
@@ -40,13 +40,13 @@ class Buckets:
                 self._piece(number).unlink(missing_ok=True)
         return dict(np.load(done).reshape(-1, 2).tolist())
 
-    def open(self, bucket: int) -> Samples:
+    def open(self, bucket: int) -> Deck:
         """The samples of a bucket, in the order in which they are dealt from."""
         if bucket not in self._opened:
             self.sizes()
             index, targets, _ = _mapped(self._bucket(bucket))
             rows = np.diff(self.plan.cuts)[self.plan.groups[bucket]].sum()
-            self._opened[bucket] = Samples(index, targets, None, in_turn, wide=rows >= WIDE)
+            self._opened[bucket] = Deck(index, targets, None, in_turn, wide=rows >= WIDE)
         return self._opened[bucket]
 
     def _sort(self) -> list[tuple[int, int]]:
@@ -69,7 +69,7 @@ class Buckets:
             index, targets = (np.concatenate(column) for column in zip(*parts, strict=True))
             # Samples that lie side by side in the input are parted.
             rng = np.random.default_rng([plan.seed, len(plan.splits), bucket])
-            Samples(index, targets, rng, in_turn)
+            Deck(index, targets, rng, in_turn)
             _write(self._bucket(bucket), index, targets, np.zeros((0, 2), np.int64))
             sizes.append((bucket, len(targets)))
         return sizes

@@ -19,7 +19,7 @@ from ..factors import LINE
 from ..losses import LOSSES, Loss, sigmoid
 from . import memory, orders, simd
 from .memory import prefetch
-from .orders import fetch_block, place
+from .orders import fetch_block, fetch_targets, place
 from .simd import load, store, total, totals, zeros
 
 # Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
@@ -180,7 +180,8 @@ def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, fa
         end = scales(steps, whole, r - whole)  # of the last columns, or all: never loaded again
         for block in range(len(order)):
             if block + 2 < len(order):
-                fetch_block(index, targets, order[block + 2], third + 1)
+                fetch_block(index, order[block + 2], third + 1)
+                fetch_targets(targets, order[block + 2])
             now, after = order[block], order[min(block + 1, len(order) - 1)]
             for c in range(size):
                 t = np.uint64(place(now, c, size))

@@ -2,7 +2,7 @@
 choices as comparisons.
 
 A draw is a guess, any item or the item of any event, that is repeated if the user has chosen it. A
-table of bits answers that nearly always at the cost of one look; only where its bit is set, the
+table of bits answers that nearly always at the cost of one look; only where its bits are set, the
 sorted list of the user's items is searched.
 """
 
@@ -15,14 +15,16 @@ import numpy as np
 from numba.extending import register_jitable
 
 from .memory import prefetch
+from .orders import ALL, BITS, STRAIGHT, fetch_block
 
 # Who has chosen nearly all that is popular would guess for long. A user with half of the mass among
 # her choices fails so often once in 65,000 draws, and then gets one that is uniform by counting.
 _TRIES = 16
 
-# Bits in the table for each choice: at most a sixteenth of the looks is followed by a search. (More
-# bits would fall out of the cache earlier.) A multiple of 8.
-_BITS = 16
+# Choices for each word of the table, on average. With two bits set for each of them, one look in
+# fifty is followed by a search that finds nothing. (With more words the table would fall out of the
+# cache earlier.)
+_SHARE = 4
 
 _AHEAD = 64  # guesses that are looked up at once
 
@@ -71,20 +73,21 @@ def _holds(mine, item):
 
 
 @register_jitable
-def _bit(item, start, stop):
-    """Where the table keeps whether a user has chosen the item: users have as many bits as they
-    have chosen items, times _BITS, beside those of their neighbours."""
-    places = np.uint64((stop - start) * _BITS)
-    at = (((np.uint64(item) * _STEP) >> np.uint64(32)) * places) >> np.uint64(32)
-    return np.uint64(start * _BITS) + at
+def _look(user, item, words):
+    """Where the table keeps whether a user has chosen an item: a word, and two bits of it, which
+    are both set if so (a Bloom filter)."""
+    mixed = _random(np.uint64(user) << np.uint64(32) | np.uint64(item))
+    bits = np.uint64(1) << (mixed & np.uint64(63))
+    bits |= np.uint64(1) << ((mixed >> np.uint64(6)) & np.uint64(63))
+    return ((mixed >> np.uint64(32)) * np.uint64(words)) >> np.uint64(32), bits
 
 
 @numba.njit(nogil=True, cache=True)
 def _fill(table, starts, chosen):
     for user in range(len(starts) - 1):
         for item in chosen[starts[user] : starts[user + 1]]:
-            bit = _bit(item, starts[user], starts[user + 1])
-            table[bit >> np.uint64(3)] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
+            word, bits = _look(user, item, len(table))
+            table[word] |= bits
 
 
 @numba.njit(nogil=True, cache=True)
@@ -100,24 +103,29 @@ def _again(state, mine, items, pool):
 
 
 @numba.njit(nogil=True, cache=True)
-def _redraw(index, starts, chosen, bits, items, pool, low, high, first, seed):
-    state = _random(np.uint64(seed))
-    guesses, places = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.uint64)
-    for begin in range(0, len(index), _AHEAD):
-        held = min(_AHEAD, len(index) - begin)
-        for t in range(held):  # the table is asked for all of them before the first answer
-            state += _STEP
-            guesses[t] = pool[low + _below(state, high - low)]
-            user = index[begin + t, 2]
-            places[t] = _bit(guesses[t], starts[user], starts[user + 1])
-            prefetch(bits, places[t] >> np.uint64(3), 0, 0)
-        for t in range(held):
-            user, item, bit = index[begin + t, 2], guesses[t], places[t]
-            if (bits[bit >> np.uint64(3)] >> (bit & np.uint64(7))) & np.uint64(1):
-                mine = chosen[starts[user] : starts[user + 1]]
-                if _holds(mine, item):
-                    state, item = _again(state, mine, items, pool)
-            index[begin + t, 1] = item + first
+def _redraw(index, order, shift, starts, chosen, table, items, pool, low, high, first, seed):
+    state, size = _random(np.uint64(seed)), min(len(index), 1 << shift)
+    guesses = np.empty(_AHEAD, np.int64)
+    words, bits = np.empty(_AHEAD, np.uint64), np.empty(_AHEAD, np.uint64)
+    for block in range(len(order)):
+        if block + 2 < len(order):
+            fetch_block(index, order[block + 2], 3)
+        start = order[block] >> (2 * BITS)
+        for begin in range(start, start + size, _AHEAD):
+            held = min(_AHEAD, start + size - begin)
+            for t in range(held):  # the table is asked for all of them before the first answer
+                state += _STEP
+                guesses[t] = pool[low + _below(state, high - low)]
+                words[t], bits[t] = _look(index[begin + t, 2], guesses[t], len(table))
+                prefetch(table, words[t], 0, 0)
+            for t in range(held):
+                item = guesses[t]
+                if table[words[t]] & bits[t] == bits[t]:
+                    user = index[begin + t, 2]
+                    mine = chosen[starts[user] : starts[user + 1]]
+                    if _holds(mine, item):
+                        state, item = _again(state, mine, items, pool)
+                index[begin + t, 1] = item + first
 
 
 class Negatives:
@@ -130,9 +138,9 @@ class Negatives:
     def __init__(self, starts: np.ndarray, chosen: np.ndarray, items: int, popular=False):
         self.items, self.popular = items, popular
         self.left = items - np.diff(starts)  # how many items each user did not choose
-        bits = np.zeros(_BITS * len(chosen) // 8 + 1, np.uint8)
-        _fill(bits, starts, chosen)
-        self._table = starts, chosen, bits
+        table = np.zeros(len(chosen) // _SHARE + 1, np.uint64)
+        _fill(table, starts, chosen)
+        self._table = starts, chosen, table
         # Every place of it is guessed as often as any other.
         self.pool = chosen if popular else np.arange(items, dtype=np.int32)
 
@@ -142,11 +150,15 @@ class Negatives:
         ordered.pool = self.pool[np.argsort(own, kind="stable")]
         return ordered, np.searchsorted(np.sort(own), np.arange(blocks + 1)).tolist()
 
-    def redraw(self, index: np.ndarray, seed: int, guesses=None, *, first: int = 0) -> None:
-        """New items in column 1, in place. `first` is the row of item 0; `guesses`, from where to
-        where in the pool the first guesses are."""
+    def redraw(
+        self, index: np.ndarray, seed: int, guesses=None, *, first: int = 0, order=STRAIGHT,
+        shift: int = ALL,
+    ) -> None:  # fmt: skip
+        """New items in column 1, in place, of the samples of an order. `first` is the row of item
+        0; `guesses`, from where to where in the pool the first guesses are."""
         low, high = guesses or (0, len(self.pool))
-        _redraw(index, *self._table, self.items, self.pool, low, high, first, np.uint64(seed))
+        table = *self._table, self.items, self.pool
+        _redraw(index, order, shift, *table, low, high, first, np.uint64(seed))
 
 
 @numba.njit(nogil=True, cache=True)

@@ -17,6 +17,7 @@ from .memory import move, prefetch
 
 BITS = 5
 BLOCK = 1 << BITS  # consecutive samples that travel together: 6 cache lines of a triplet's rows
+ALL, STRAIGHT = 62, np.array([1 << BITS], np.int64)  # the order from the first sample to the last
 HAND = 2048  # blocks dealt at once: 65,536 samples, about 1 MB, stay in the second-level cache
 _RIFFLES = 6  # with these the first million of 64 million samples come from all over the input
 _TILE = 16  # blocks read side by side: their lines fit the first-level cache
@@ -72,14 +73,20 @@ def place(block, c, size):
 
 
 @register_jitable
-def fetch_block(index, targets, block, arity):
-    """Begin to load the samples of a block."""
+def fetch_block(index, block, arity):
+    """Begin to load the rows that the samples of a block name."""
     start = block >> (2 * BITS)
     for s in range(0, BLOCK, 5):  # 5 triplets or 8 pairs a line
         prefetch(index, start + s, 0, 0)
+    prefetch(index, start + BLOCK - 1, arity - 1, 0)
+
+
+@register_jitable
+def fetch_targets(targets, block):
+    """Begin to load the targets of a block."""
+    start = block >> (2 * BITS)
     for s in range(0, BLOCK, 8):
         prefetch(targets, start + s, 0, 0)
-    prefetch(index, start + BLOCK - 1, arity - 1, 0)
     prefetch(targets, start + BLOCK - 1, 0, 0)
 
 
@@ -136,7 +143,8 @@ def dealer(arity: int):
         for tile in range(0, hand, _TILE):
             # The next blocks are on their way while these are dealt: twice as fast.
             for g in range(tile + _TILE, min(tile + 2 * _TILE, hand)):
-                fetch_block(index, targets, starts[g] << (2 * BITS), arity)
+                fetch_block(index, starts[g] << (2 * BITS), arity)
+                fetch_targets(targets, starts[g] << (2 * BITS))
             held = min(_TILE, hand - tile)
             for t in range(BLOCK):
                 card = t * hand + tile

@@ -8,8 +8,7 @@ other: after six of them a sample is in one of 64 places, and its neighbour in a
 
 Where there are many rows, two samples of a block hardly ever name the same one, so that it does not
 matter which comes first: blocks are run where they lie, each gone through in steps of its own.
-Where there are few, or a row of each sample is drawn anew, the blocks of a hand are dealt out like
-cards: copied, one of each by turns.
+Where there are few, the blocks of a hand are dealt out like cards: copied, one of each by turns.
 
 No order is stored (orders.py).
 """
@@ -24,12 +23,7 @@ import numba
 import numpy as np
 
 from ..observations import Chunk
-from . import Samples as AnySamples
-from .orders import BITS, BLOCK, HAND, dealer, ordered, place, turns
-
-# Of a chunk that is run from its first sample to its last.
-_ALL = 62
-_STRAIGHT = np.array([1 << BITS], np.int64)
+from .orders import ALL, BITS, BLOCK, HAND, STRAIGHT, dealer, ordered, place, turns
 
 
 class Hand(NamedTuple):
@@ -37,8 +31,8 @@ class Hand(NamedTuple):
 
     index: np.ndarray
     targets: np.ndarray
-    order: np.ndarray = _STRAIGHT
-    shift: int = _ALL
+    order: np.ndarray = STRAIGHT
+    shift: int = ALL
 
     def __len__(self) -> int:
         return min(len(self.targets), len(self.order) << self.shift)
@@ -50,9 +44,9 @@ class Hand(NamedTuple):
 
     def split(self, parts: int) -> list[Hand]:
         """For so many threads."""
-        many = len(self.targets) if self.shift == _ALL else len(self.order)
+        many = len(self.targets) if self.shift == ALL else len(self.order)
         cuts = [slice(*ends) for ends in pairwise(many * k // parts for k in range(parts + 1))]
-        if self.shift == _ALL:
+        if self.shift == ALL:
             return [Hand(self.index[cut], self.targets[cut]) for cut in cuts]
         return [Hand(self.index, self.targets, self.order[cut], self.shift) for cut in cuts]
 
@@ -88,8 +82,8 @@ def share(part: tuple[int, int, int], count: int) -> tuple[int, int]:
     return first // BLOCK * BLOCK, last if stop == whole else last // BLOCK * BLOCK
 
 
-class Samples(AnySamples):
-    """A training copy of the observations, in the engine's own order.
+class Deck:
+    """Samples of a training copy, in the engine's own order.
 
     `threads` calls a function with each of a list of arguments, `jobs` at a time: the samples are
     riffled by it. Without `rng` they are taken to be riffled already. They are `wide` if a block of
@@ -112,31 +106,28 @@ class Samples(AnySamples):
     def __len__(self) -> int:
         return len(self.targets)
 
-    def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
-        """Every sample once, in chunks; a chunk is only valid until the next one."""
-        return self.drawn(draw_key(rng), 0, len(self), int(rng.integers(2**63)))
-
-    def drawn(
-        self, key: np.uint64, start: int, stop: int, seed: int, guesses=None
-    ) -> Iterator[Chunk]:
-        """Samples as they are dealt, of which some rows may be drawn anew."""
-        for number, chunk in enumerate(self.dealt(key, start, stop)):
-            if self._redraw is not None:
-                self._redraw(chunk.index, seed ^ number << 32, guesses)
-            yield chunk
-
     def hands(
         self, key: np.uint64, start: int, stop: int, seed: int = 0, guesses=None
     ) -> Iterator[Hand]:
         """Samples start .. stop of an order that a key names: copies, or if it is all the same for
-        what is learned, blocks where they lie. Each is valid until the next."""
-        if not self._wide or self._redraw is not None or len(self) <= BLOCK * HAND:
-            for chunk in self.drawn(key, start, stop, seed, guesses):
-                yield Hand(*chunk)
-            return
-        blocks = len(self) // BLOCK
-        for first in range(start // BLOCK, min(stop // BLOCK, blocks), 2 * HAND):
-            order = np.empty(min(2 * HAND, stop // BLOCK - first), np.int64)
+        what is learned, blocks where they lie. Each is valid until the next. Rows that are drawn
+        for every turn are drawn from `guesses`."""
+        copied = not self._wide or len(self) <= BLOCK * HAND
+        dealt = self._copies(key, start, stop) if copied else self._in_place(key, start, stop)
+        for number, hand in enumerate(dealt):
+            if self._redraw is not None:
+                how = {"order": hand.order, "shift": hand.shift}
+                self._redraw(hand.index, seed ^ number << 32, guesses, **how)
+            yield hand
+
+    def _copies(self, key: np.uint64, start: int, stop: int) -> Iterator[Hand]:
+        return (Hand(*chunk) for chunk in self.dealt(key, start, stop))
+
+    def _in_place(self, key: np.uint64, start: int, stop: int) -> Iterator[Hand]:
+        # Samples whose rows were drawn are still in the cache when it is their turn.
+        blocks, size = len(self) // BLOCK, 2 * HAND if self._redraw is None else -(-HAND // 4)
+        for first in range(start // BLOCK, min(stop // BLOCK, blocks), size):
+            order = np.empty(min(size, stop // BLOCK - first), np.int64)
             ordered(blocks, key, first, order)
             yield Hand(self.index, self.targets, order, BITS)
         if stop % BLOCK:
