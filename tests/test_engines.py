@@ -1,5 +1,9 @@
 """One suite for every loss and every engine: each must do what the paper's algorithm does."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -173,3 +177,17 @@ def test_a_broken_p_is_rebuilt_from_x(sampler):
     assert sampler.repairs > 0
     assert np.isfinite(X).all()
     assert np.isfinite(P).all()
+
+
+def test_what_is_compiled_is_found_by_the_next_process(tmp_path):
+    code = (
+        "import numpy as np, scaledsgd as s;"
+        "s.MatrixCompleter(2, epochs=2).fit(np.arange(30.0).reshape(5, 6))"
+    )
+    kept = []
+    for _ in range(2):
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, env=env)
+        kept.append(sorted(tmp_path.rglob("*.nbc")))
+    assert any("rounds" in file.name for file in kept[0])
+    assert kept[0] == kept[1]

@@ -22,8 +22,8 @@ from .policy import Policy
 from .progress import Callback, DivergenceError, History, Progress, progress_bar
 
 # The mean loss is taken over at most this many samples. They are stored in random order, so the
-# first million are a fair draw: the estimate is good to a thousandth of the loss's spread.
-_EVALUATED = 1_000_000
+# first are a fair draw: the estimate is good to a third of a percent of the loss's spread.
+_EVALUATED = 100_000
 
 # In a stream there are no epochs: the policy looks back after this many times d samples.
 _REVIEWED = 8

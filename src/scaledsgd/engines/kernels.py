@@ -203,8 +203,8 @@ def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, fa
                 score, lever = totals(z, h) if capped else (total(z), cap)
                 g = real(slope(score, targets[t]))
                 squares += g * g
-                if lever > cap:
-                    g *= cap / lever
+                if capped:  # without a branch, which would be guessed wrong now and then
+                    g *= cap / max(lever, cap)
                 for q in range(0, whole, W):
                     step(X, scales(steps, q, W), g, rows, q, W)
                 if width or whole < r:

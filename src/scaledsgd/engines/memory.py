@@ -12,6 +12,14 @@ from numba.extending import intrinsic
 _LOCAL = 3  # of LLVM's degrees of locality the highest: bring it into all levels of the cache
 
 
+def known(generate, kind: str = "") -> Any:
+    """An intrinsic with the same identity in every process. With one of its own, what is compiled
+    with it would never be found on disk again."""
+    made: Any = intrinsic(generate)
+    made._set_uuid(f"{generate.__module__}.{generate.__qualname__}{kind}")
+    return made
+
+
 def address(context, builder, signature, arguments, array: int, places: range):
     """Where an item of an argument lies: the arguments at `places` say which."""
     held = context.make_array(signature.args[array])(context, builder, arguments[array])
@@ -59,5 +67,5 @@ def _move(typing_context, out, t, array, s, count):
     return types.void(out, t, array, s, count), generate
 
 
-prefetch: Any = intrinsic(_prefetch)
-move: Any = intrinsic(_move)
+prefetch: Any = known(_prefetch)
+move: Any = known(_move)

@@ -13,9 +13,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.extending import intrinsic, overload, register_model
+from numba.extending import overload, register_model
 
-from .memory import address
+from .memory import address, known
 
 # Sums over the rank may be reordered and fused, and 0 x is 0: that removes the absent terms of a
 # loss. A NaN still spreads through X, where the next Gram finds it.
@@ -73,7 +73,7 @@ def _arithmetic(function, instruction: str) -> None:
 
         return lanes(a, b), generate
 
-    compiled: Any = intrinsic(emit)
+    compiled: Any = known(emit, instruction)
 
     @overload(function)
     def operate(a, b):
@@ -188,8 +188,8 @@ def _totals(typing_context, a, b):
     return types.UniTuple(a.dtype, 2)(a, b), generate
 
 
-load: Any = intrinsic(_load)
-store: Any = intrinsic(_store)
-zeros: Any = intrinsic(_zeros)
-total: Any = intrinsic(_total)
-totals: Any = intrinsic(_totals)
+load: Any = known(_load)
+store: Any = known(_store)
+zeros: Any = known(_zeros)
+total: Any = known(_total)
+totals: Any = known(_totals)

@@ -22,8 +22,11 @@ from .solvers import EPOCHS, RIDGES, Problem, Watch, fit, uniform_problem
 # --- Time ---------------------------------------------------------------------------------------
 
 _PRECISE = 1e-6
+_DASHED = {"color": report.GREY, "linestyle": "--", "linewidth": 1.4}
 _DOTTED = {"color": report.GREY, "linestyle": "-.", "linewidth": 1.4}
 _FAST_RIDGE = 0.02  # solves less than the others, and sooner
+_AUTO = {"auto": "float64", "auto, float32": "float32"}
+_NAMED = "ALS, ridge {:g}"
 
 
 def timing(quick: bool, n_jobs: int) -> Result:
@@ -32,7 +35,7 @@ def timing(quick: bool, n_jobs: int) -> Result:
     rows, facts, curves = [], {}, {}
     for shape in ("symmetric", "square"):
         problem = uniform_problem(shape, d, r, 1e6, 8, seed=0)
-        _warm(n_jobs)
+        _warm(problem, r, n_jobs)
         watches: dict[str, list[Watch]] = {}
         with progress_bar(f"time, {shape}", repeats) as advance:
             for seed in range(repeats):
@@ -40,7 +43,7 @@ def timing(quick: bool, n_jobs: int) -> Result:
                     watches.setdefault(name, []).append(watch)
                 advance(1)
         seconds = {name: _median_seconds(runs) for name, runs in watches.items()}
-        rival = min((name for name in seconds if name != "auto"), key=seconds.__getitem__)
+        rival = min(map(_NAMED.format, RIDGES), key=seconds.__getitem__)
         for name, runs in watches.items():
             passes = "/".join(str(run.reached) for run in runs)
             ratio = seconds[name] / seconds["auto"]
@@ -48,7 +51,8 @@ def timing(quick: bool, n_jobs: int) -> Result:
             curves[shape, name] = runs[0].curve
         # JSON has no infinity.
         finite = {name: value if np.isfinite(value) else None for name, value in seconds.items()}
-        facts[shape] = {"seconds": finite, "ratio": seconds[rival] / seconds["auto"]}
+        ratios = {name: seconds[rival] / seconds[name] for name in _AUTO}
+        facts[shape] = {"seconds": finite, "rival": rival, "ratios": ratios}
     return Result(
         "Time to 1e-6",
         f"d = {d:,}, r = {r}, kappa = 1e6, c = 8, {n_jobs} thread(s) each, medians of {repeats} "
@@ -65,23 +69,29 @@ def timing(quick: bool, n_jobs: int) -> Result:
 def _race(problem: Problem, r: int, seed: int, n_jobs: int):
     """One run of each method, one after the other."""
     seen, entries = problem.observations(), problem.entries()
-    watch = Watch(problem, _PRECISE, stop=True, every=True)
-    MatrixCompleter(
-        r, symmetric=problem.symmetric, epochs=EPOCHS, tol=0, random_state=seed, n_jobs=n_jobs,
-        callbacks=[watch],
-    ).fit(seen)  # fmt: skip
-    yield "auto", watch
+    for name, dtype in _AUTO.items():
+        watch = Watch(problem, _PRECISE, stop=True, every=True)
+        _completer(problem, r, EPOCHS, dtype, n_jobs, seed, callbacks=[watch]).fit(seen)
+        yield name, watch
     for ridge in (*RIDGES, _FAST_RIDGE):
         watch = Watch(problem, _PRECISE, stop=True, every=True)
         als.complete(entries, r, ridge=ridge, seed=seed, n_jobs=n_jobs, done=watch.sees)
-        yield f"ALS, ridge {ridge:g}", watch
+        yield _NAMED.format(ridge), watch
 
 
-def _warm(n_jobs: int) -> None:
+def _warm(problem: Problem, r: int, n_jobs: int) -> None:
     """Compile before the clock starts."""
-    for shape in ("symmetric", "square"):
-        for _ in _race(uniform_problem(shape, 50, 5, 1.0, 4, seed=0), 5, 0, n_jobs):
-            pass
+    for dtype in _AUTO.values():
+        _completer(problem, r, 2, dtype, n_jobs).fit(problem.observations())
+    small = uniform_problem("square", 50, 5, 1.0, 4, seed=0)
+    als.complete(small.entries(), 5, ridge=RIDGES[0], seed=0, n_jobs=n_jobs)
+
+
+def _completer(problem: Problem, r: int, epochs: int, dtype: str, n_jobs: int, seed=0, **how):
+    return MatrixCompleter(
+        r, symmetric=problem.symmetric, epochs=epochs, tol=0, random_state=seed, n_jobs=n_jobs,
+        dtype=dtype, **how,
+    )  # fmt: skip
 
 
 def _median_seconds(runs: list[Watch]) -> float:
@@ -95,7 +105,7 @@ def _draw_times(curves: dict) -> Figure:
         panels = picture.subplots(1, 2, sharey=True)
         for axes, shape in zip(panels, ("symmetric", "square"), strict=True):
             lines = [(name, curve) for (of, name), curve in curves.items() if of == shape]
-            for style, (name, curve) in zip((*report.LINES, _DOTTED), lines, strict=True):
+            for style, (name, curve) in zip((*report.LINES, _DASHED, _DOTTED), lines, strict=True):
                 axes.loglog(*np.transpose(curve), label=name, **style)
             axes.set(title=shape.capitalize(), xlabel="seconds")
         panels[0].set_ylabel("relative error")

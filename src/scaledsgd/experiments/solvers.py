@@ -121,8 +121,7 @@ class Watch:
         self._spent, self._start = 0.0, time.perf_counter()
 
     def __call__(self, told: Progress) -> bool:
-        small = told.loss <= 0.5 * (_WORTH_ASKING * self.problem.size) ** 2
-        if not (self.every or small):
+        if not self.every and told.loss > 0.5 * (_WORTH_ASKING * self.problem.size) ** 2:
             self.passes += 1
             return False
         return self.sees(told.factors.left, told.factors.right)
