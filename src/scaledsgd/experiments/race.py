@@ -22,7 +22,7 @@ from ..observations import Observations
 
 USERS, ITEMS = 162_000, 62_000  # of MovieLens-25M
 _SKEW = 3.0  # the item at a share u of the ranks is u^3 of the way down: half go to a fifth of them
-_LONG = 1.0  # seconds that the measured epochs of a run take together, at least
+_LONG = 1.0  # seconds that the measured epochs of a run take together, or as long as its start
 
 Run = Callable[[int], object]  # train for so many epochs; what comes back may know its steps' time
 
@@ -174,7 +174,8 @@ def race(runs: dict[str, Run], repeats: int = 3, text: str = "racing") -> dict[s
         for name, run in runs.items():
             run(1)  # compiles what there is to compile
             (short, _), (long, _) = _timed(run, 1), _timed(run, 3)
-            more[name] = int(np.clip(np.ceil(2 * _LONG / max(long - short, 1e-3)), 2, 100))
+            epochs = 2 * max(_LONG, short) / max(long - short, 1e-3)
+            more[name] = int(np.clip(np.ceil(epochs), 4, 100))
             advance(1)
         for _ in range(repeats):
             for name, run in runs.items():
