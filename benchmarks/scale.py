@@ -37,7 +37,7 @@ SEEDS = 5
 
 # Measured by `speed` and `costs`: ns a step of one thread at r = 16, GB/s of a block that is taken
 # in and given back, ms of a call when many are made, what two workers keep of twice one's speed.
-STEP, COPY, CALL, EFFICIENCY = 50.0, 1.0, 0.35, 0.7
+STEP, COPY, CALL, EFFICIENCY = 30.0, 1.0, 0.35, 0.78
 COMMAND = [sys.executable, "-c", "import sys; from scaledsgd.cli import main; sys.exit(main())"]
 
 
