@@ -38,8 +38,8 @@ def chunks(data, whole):
     return (hand.chunk() for hand in hands)
 
 
-def joined(chunks) -> Chunk:
-    parts = [(host(chunk.index).copy(), host(chunk.targets).copy()) for chunk in chunks]
+def joined(dealt) -> Chunk:
+    parts = [(host(chunk.index).copy(), host(chunk.targets).copy()) for chunk in dealt]
     return Chunk(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 

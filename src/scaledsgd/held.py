@@ -20,7 +20,7 @@ def set_aside(observations: Observations, rng) -> tuple[Observations, Chunk | No
         return observations, None
     # Errors on rows that are barely seen say nothing about a direction: only samples of which
     # every row is seen at least as often as the median are taken, some 1 in 2 to 1 in 8.
-    drawn = np.sort(rng.integers(0, len(observations), 16 * wanted))
+    drawn = np.sort(rng.integers(0, len(observations), 16 * wanted))  # as files are read
     drawn = np.unique(observations.well_seen(drawn))
     if len(drawn) < wanted:
         return observations, None

@@ -18,7 +18,7 @@ from . import Chunk, Engine, kernels
 from .apart import TOGETHER, Apart, Drawn, blocks, in_turn, meetings
 from .shuffle import Hand, Span
 
-# Bytes of X that are fetched in time without being asked for: they are in the last-level cache.
+# Bytes of X that are fetched in time without being asked for: they are in the second-level cache.
 NEAR = 1 << 20
 
 # A thread gets at least this many samples: fewer run sooner than a thread wakes.

@@ -15,20 +15,15 @@ import numpy as np
 from numba import types
 from numba.extending import overload, register_jitable
 
-from ..factors import LINE
 from ..losses import LOSSES, Loss, sigmoid
 from . import memory, orders, simd
-from .memory import prefetch
+from .memory import ahead, fetch
 from .orders import fetch_block, fetch_targets, place
 from .simd import load, store, total, totals, zeros
 
 # Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
 # register get the smallest that holds them, and are not loaded twice.
 WIDTHS = (4, 8, 16)
-
-# So many lines of the cache are on their way at a time, a few more than a core has room for, and
-# never those of more than so many samples: from 8 to 16 it makes no difference.
-_UNDERWAY, _AHEAD = 48, 12
 
 
 def _jit(function):
@@ -86,40 +81,6 @@ def _coefficients(loss: Loss):
 @register_jitable
 def _combine(c, x0, x1, x2):
     return c[0] * x0 + c[1] * x1 + c[2] * x2
-
-
-def a_line(X):
-    """Columns in a line of the cache."""
-    return LINE // X.itemsize
-
-
-@overload(a_line)
-def _a_line(X):
-    columns = LINE * 8 // X.dtype.bitwidth  # a constant: a division would cost more than a step
-    return lambda X: columns
-
-
-@register_jitable
-def ahead(X, arity):
-    """How many samples before their turn rows are fetched."""
-    lines = arity * (1 + (X.shape[1] - 1) // a_line(X))
-    return max(3, min(_AHEAD, _UNDERWAY // lines))
-
-
-@register_jitable(forceinline=True)  # a call would take longer than what it does
-def fetch(X, index, t, width, triplet):
-    """Begin to load the rows that a sample names, of up to `width` columns if that is not 0."""
-    r = X.shape[1]
-    for q in range(0, width or r, a_line(X)):
-        prefetch(X, index[t, 0], q, 0)
-        prefetch(X, index[t, 1], q, 0)
-        if triplet:
-            prefetch(X, index[t, 2], q, 0)
-    if r & (r - 1):  # rows may end in another line than the last one begun
-        prefetch(X, index[t, 0], r - 1, 0)
-        prefetch(X, index[t, 1], r - 1, 0)
-        if triplet:
-            prefetch(X, index[t, 2], r - 1, 0)
 
 
 def _parts(loss: Loss, width: int):

@@ -1,4 +1,4 @@
-"""Two instructions that Numba does not offer: fetch ahead, and copy a few bytes at once."""
+"""What Numba does not offer: to fetch ahead, and to copy a few bytes at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload, register_jitable
+
+from ..factors import LINE
+
+# So many lines of the cache are on their way at a time, a few more than a core has room for, and
+# never those of more than so many samples: from 8 to 16 it makes no difference.
+_UNDERWAY, _AHEAD = 48, 12
 
 _LOCAL = 3  # of LLVM's degrees of locality the highest: bring it into all levels of the cache
 
@@ -69,3 +75,40 @@ def _move(typing_context, out, t, array, s, count):
 
 prefetch: Any = known(_prefetch)
 move: Any = known(_move)
+
+
+def a_line(X):
+    """Columns in a line of the cache."""
+    return LINE // X.itemsize
+
+
+@overload(a_line)
+def _a_line(X):
+    columns = LINE * 8 // X.dtype.bitwidth  # a constant: a division would cost more than a step
+    return lambda X: columns
+
+
+@register_jitable
+def ahead(X, arity):
+    """How many samples before their turn rows are fetched."""
+    lines = arity * (1 + (X.shape[1] - 1) // a_line(X))
+    return max(3, min(_AHEAD, _UNDERWAY // lines))
+
+
+# Inlined by force: calls would take longer than what they do.
+@register_jitable(forceinline=True)
+def _fetch_at(X, index, t, q, triplet):
+    prefetch(X, index[t, 0], q, 0)
+    prefetch(X, index[t, 1], q, 0)
+    if triplet:
+        prefetch(X, index[t, 2], q, 0)
+
+
+@register_jitable(forceinline=True)
+def fetch(X, index, t, width, triplet):
+    """Begin to load the rows that a sample names, of up to `width` columns if that is not 0."""
+    r = X.shape[1]
+    for q in range(0, width or r, a_line(X)):
+        _fetch_at(X, index, t, q, triplet)
+    if r & (r - 1):  # rows may end in another line than the last one begun
+        _fetch_at(X, index, t, r - 1, triplet)

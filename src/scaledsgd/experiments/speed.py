@@ -191,7 +191,8 @@ def limits(size: Size, n_jobs: int, device: str) -> Result:
 
 
 def _touching(rank: int, far: bool):
-    from ..engines.kernels import WIDTHS, ahead, fetch
+    from ..engines.kernels import WIDTHS
+    from ..engines.memory import ahead, fetch
     from ..engines.simd import load, store
 
     width = next((width for width in WIDTHS if rank <= width), WIDTHS[-1])
