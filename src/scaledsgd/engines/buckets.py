@@ -23,7 +23,7 @@ class Buckets:
         self.plan, self.worker = plan, worker
         self.folder = folder(plan.name) / place / str(worker)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._opened: dict[int, Deck] = {}
+        self._opened: tuple[int, Deck] | None = None  # one: pages of the others are given back
 
     def add(self, number: int, piece: Piece) -> None:
         """Keep what a split holds for this worker."""
@@ -42,12 +42,13 @@ class Buckets:
 
     def open(self, bucket: int) -> Deck:
         """The samples of a bucket, in the order in which they are dealt from."""
-        if bucket not in self._opened:
+        if self._opened is None or self._opened[0] != bucket:
             self.sizes()
+            self._opened = None
             index, targets, _ = _mapped(self._bucket(bucket))
             rows = np.diff(self.plan.cuts)[self.plan.groups[bucket]].sum()
-            self._opened[bucket] = Deck(index, targets, None, in_turn, wide=rows >= WIDE)
-        return self._opened[bucket]
+            self._opened = bucket, Deck(index, targets, None, in_turn, wide=rows >= WIDE)
+        return self._opened[1]
 
     def _sort(self) -> list[tuple[int, int]]:
         """A file for every bucket. Returns how many samples each has."""

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from ..factors import Factors
 from ..losses import Loss
@@ -53,6 +54,7 @@ class RayEngine(Engine):
         self._crew: Crew | None = None
         self._starts = np.zeros(1, np.int64)  # of the blocks of X
         self._mean = 0.0  # of the squared slopes of the last samples
+        self._libraries = ThreadpoolController()
 
     def __repr__(self) -> str:
         return f"RayEngine({self.address!r}, workers={self.workers})"
@@ -184,8 +186,11 @@ class RayEngine(Engine):
             self.crew[number].take.remote(block.ref, rows)
             for number, (block, _, rows) in enumerate(named)
         ]
-        for (block, at, _), rows in zip(named, self.crew.get(calls), strict=True):
-            out[at] = block.present(rows)
+        answers = self.crew.get(calls)
+        # A thread of BLAS then waits for more, spinning for 30 ms on a core that a worker may need.
+        with self._libraries.limit(limits=1, user_api="blas"):
+            for (block, at, _), rows in zip(named, answers, strict=True):
+                out[at] = block.present(rows)
         return out.reshape(*index.shape, X.rank)
 
     def finite(self, X: Spread, index: np.ndarray) -> bool:

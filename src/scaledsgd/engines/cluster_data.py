@@ -12,8 +12,9 @@ from . import Samples as AnySamples
 from .shuffle import Span
 from .splits import Plan
 
-# Of a sub-round: so little that is left of it is run at once, since blocks change hands for it.
-_REST = 0.1
+# So little of a sub-round is run at once with the rest of it, and so little of what was asked for
+# is left to the next time: blocks would change hands for it.
+_REST = 0.2
 
 
 class ClusterSamples(AnySamples):
@@ -40,11 +41,13 @@ class ClusterSamples(AnySamples):
         yield Chunk(whole, whole)
 
     def visits(self, count: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """The next samples, as parts of sub-rounds, and a few that would be left of one. Each call
-        goes on to the next sub-round, so that no rows meet for long and then never again: blocks
-        would learn in bases of their own, and have to unlearn them."""
+        """The next samples, as parts of sub-rounds, about as many as asked for. Each call goes on
+        to the next sub-round, so that no rows meet for long and then never again: blocks would
+        learn in bases of their own, and have to unlearn them."""
         count -= self._ahead  # of what the trainer has asked for so far
-        while count > 0:
+        last = count >= len(self) - sum(self._done)
+        few = 0 if last else _REST * count
+        while count > few:
             s = int(self._order[self._turn % len(self._order)])
             self._turn += 1
             start, size = self._done[s], self.rounds[s]
