@@ -12,8 +12,8 @@ from . import Samples as AnySamples
 from .shuffle import Span
 from .splits import Plan
 
-# So little of a sub-round is run at once with the rest of it, and so little of what was asked for
-# is left to the next time: blocks would change hands for it.
+# So little of a sub-round or of an epoch is run at once with what comes before it, and so little of
+# what was asked for is left to the next time: blocks would change hands for it.
 _REST = 0.2
 
 
@@ -36,7 +36,7 @@ class ClusterSamples(AnySamples):
         """All samples, of which the engine runs as many at a time as it is told to."""
         self.key = int(rng.integers(2**63))
         self._order, self._turn = rng.permutation(len(self.rounds)), 0
-        self._done, self._ahead = [0] * len(self.rounds), 0
+        self._done, self._asked = [0] * len(self.rounds), 0
         whole: Any = Span(self, len(self))
         yield Chunk(whole, whole)
 
@@ -44,16 +44,18 @@ class ClusterSamples(AnySamples):
         """The next samples, as parts of sub-rounds, about as many as asked for. Each call goes on
         to the next sub-round, so that no rows meet for long and then never again: blocks would
         learn in bases of their own, and have to unlearn them."""
-        count -= self._ahead  # of what the trainer has asked for so far
-        last = count >= len(self) - sum(self._done)
-        few = 0 if last else _REST * count
-        while count > few:
+        self._asked += count
+        done = sum(self._done)
+        due, left = self._asked - done, len(self) - done
+        few = _REST * due
+        if left <= due + few:
+            due, few = left, 0
+        while due > few:
             s = int(self._order[self._turn % len(self._order)])
             self._turn += 1
             start, size = self._done[s], self.rounds[s]
-            stop = start + count if size - start - count >= _REST * size else size
+            stop = start + due if size - start - due >= _REST * size else size
             if stop > start:
                 self._done[s] = stop
-                count -= stop - start
+                due -= stop - start
                 yield s, (start, stop, size)
-        self._ahead = -count
