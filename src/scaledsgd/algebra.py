@@ -43,8 +43,8 @@ class NumpyAlgebra(Algebra):
         whole = d - d % k
         G = np.zeros((r, r))
         with np.errstate(over="ignore", invalid="ignore"):  # whoever asks checks that G is finite
-            for part in self._blocks(X[:whole].reshape(-1, k * r)):
-                wide = part.astype(np.float64, copy=False)
+            for part in self._blocks(X[:whole], k):
+                wide = np.ascontiguousarray(part, np.float64).reshape(-1, k * r)
                 G += np.einsum("kakb->ab", (wide.T @ wide).reshape(k, r, k, r))
             rest = X[whole:].astype(np.float64)
             return G + rest.T @ rest
@@ -55,6 +55,7 @@ class NumpyAlgebra(Algebra):
         for part, place in zip(self._blocks(X), self._blocks(out), strict=True):
             place[...] = part @ T
 
-    def _blocks(self, X: np.ndarray) -> Iterator[np.ndarray]:
-        rows = max(1, self.block // X.shape[1])
+    def _blocks(self, X: np.ndarray, k: int = 1) -> Iterator[np.ndarray]:
+        """A few rows at a time, always a multiple of k."""
+        rows = k * max(1, self.block // (k * X.shape[1]))
         return (X[start : start + rows] for start in range(0, len(X), rows))

@@ -26,15 +26,28 @@ LINE = 64  # bytes that a processor loads at a time
 
 
 def aligned(rows: int, rank: int, dtype) -> np.ndarray:
-    """Zeros whose first row begins a line of the cache: rows then take up as few as they can.
+    """Zeros laid out so that no row lies across more lines of the cache than it must: the first
+    begins a line, and short ones are padded to a power of two, long ones to whole lines.
 
-    >>> aligned(3, 2, np.float32).ctypes.data % LINE
-    0
+    >>> X = aligned(3, 10, np.float32)
+    >>> X.ctypes.data % LINE, X.strides[0]
+    (0, 64)
     """
-    size = rows * rank * np.dtype(dtype).itemsize
-    raw = np.zeros(size + LINE, np.uint8)
+    wide = pitch(rank, dtype)
+    raw = np.zeros(rows * wide + LINE, np.uint8)
     start = -raw.ctypes.data % LINE
-    return raw[start : start + size].view(dtype).reshape(rows, rank)
+    table = raw[start : start + rows * wide].reshape(rows, wide)
+    return table.view(dtype)[:, :rank]
+
+
+def pitch(rank: int, dtype) -> int:
+    """Bytes from one row to the next.
+
+    >>> [pitch(rank, np.float32) for rank in (3, 4, 9, 17)]
+    [16, 16, 64, 128]
+    """
+    size = max(1, rank) * np.dtype(dtype).itemsize
+    return -(-size // LINE) * LINE if size > LINE else 1 << (size - 1).bit_length()
 
 
 def eigenbasis(G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..algebra import NumpyAlgebra
-from ..factors import LINE, Factors, aligned, floored
+from ..factors import LINE, Factors, aligned, floored, pitch
 from ..losses import Loss
 from ..observations import Observations
 from . import Chunk, Engine, kernels
@@ -46,7 +46,9 @@ class CpuEngine(NumpyAlgebra, Engine):
 
     def put(self, X: np.ndarray) -> np.ndarray:
         """X at a place where no row takes up more lines of the cache than it must."""
-        if X.ndim == 1 or X.ctypes.data % LINE == 0:
+        if X.ndim == 1:
+            return X
+        if X.ctypes.data % LINE == 0 and X.strides[0] == pitch(X.shape[1], X.dtype):
             return X
         held = aligned(len(X), X.shape[1], X.dtype)
         held[...] = X

@@ -107,8 +107,5 @@ def _fetch_at(X, index, t, q, triplet):
 @register_jitable(forceinline=True)
 def fetch(X, index, t, width, triplet):
     """Begin to load the rows that a sample names, of up to `width` columns if that is not 0."""
-    r = X.shape[1]
-    for q in range(0, width or r, a_line(X)):
+    for q in range(0, width or X.shape[1], a_line(X)):
         _fetch_at(X, index, t, q, triplet)
-    if r & (r - 1):  # rows may end in another line than the last one begun
-        _fetch_at(X, index, t, r - 1, triplet)

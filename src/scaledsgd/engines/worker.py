@@ -96,7 +96,8 @@ class Worker:
         for chunk in dealt(seed >> np.uint64(1), *share(job.part, len(samples))):
             squares += engine.run(factors, job.P, job.rates, loss, chunk, job.cap)
         X = engine.get(factors.X)
-        places = np.split(X, ends[:-1])
+        # Rows without the room between them, should there be any.
+        places = [np.ascontiguousarray(place) for place in np.split(X, ends[:-1])]
         return (*places, Told(squares, [self._about(place) for place in places]))
 
     def gram(self, block: np.ndarray) -> np.ndarray:
