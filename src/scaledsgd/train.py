@@ -195,7 +195,7 @@ class Trainer:
         if not self.per_sample:
             shrink = self.policy.shrink(self.factors, self.loss)
             if shrink is not None:
-                self.factors.X *= self.engine.put(shrink.astype(self.factors.X.dtype))
+                self.engine.scale(self.factors.X, shrink)
         self._begin_round(moved)
 
     def _refresh(self, epoch: int, *, glance: bool = False) -> float:

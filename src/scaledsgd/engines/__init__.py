@@ -61,6 +61,10 @@ class Engine(Algebra, Protocol):
         """Gaussian factors for a matrix of that shape, wherever they are best drawn."""
         return Factors.start(shape, rank, **how)
 
+    def scale(self, X: Any, columns: np.ndarray) -> None:
+        """Multiply every column by its number."""
+        X *= self.put(columns.astype(X.dtype))
+
     def sow(self, factors: Factors, start: int, stop: int, scale: float, key: list[int]) -> None:
         """Fresh columns from `start` on, as small as told on the geometric mean of both sides, and
         zeros from `stop`."""

@@ -60,6 +60,9 @@ class CpuEngine(NumpyAlgebra, Engine):
     def finite(self, X: np.ndarray, index: np.ndarray) -> bool:
         return bool(np.isfinite(X[index] if index.size < len(X) else X).all())
 
+    def scale(self, X: np.ndarray, columns: np.ndarray) -> None:
+        kernels.scale(X, columns.astype(X.dtype))
+
     def rows(self, X: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Rows of X as an array here."""
         return X[index]

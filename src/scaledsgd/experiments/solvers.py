@@ -69,7 +69,7 @@ class Problem(NamedTuple):
 
     def error(self, left: np.ndarray, right: np.ndarray) -> float:
         """Over all entries, relative; infinite for factors that have blown up."""
-        if not max(np.abs(left).max(), np.abs(right).max()) < _HUGE:
+        if not max(float(np.abs(side).max()) for side in (left, right)) < _HUGE:
             return np.inf
         return recovery_error(left, right, self.left, self.right)
 
