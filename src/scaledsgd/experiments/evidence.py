@@ -109,7 +109,7 @@ def _draw_times(curves: dict) -> Figure:
                 axes.loglog(*np.transpose(curve), label=name, **style)
             axes.set(title=shape.capitalize(), xlabel="seconds")
         panels[0].set_ylabel("relative error")
-        panels[1].legend()
+        picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5)
         return picture
 
 
