@@ -95,17 +95,11 @@ def ahead(X, arity):
     return max(3, min(_AHEAD, _UNDERWAY // lines))
 
 
-# Inlined by force: calls would take longer than what they do.
-@register_jitable(forceinline=True)
-def _fetch_at(X, index, t, q, triplet):
-    prefetch(X, index[t, 0], q, 0)
-    prefetch(X, index[t, 1], q, 0)
-    if triplet:
-        prefetch(X, index[t, 2], q, 0)
-
-
-@register_jitable(forceinline=True)
+@register_jitable(forceinline=True)  # a call would take longer than what it does
 def fetch(X, index, t, width, triplet):
     """Begin to load the rows that a sample names, of up to `width` columns if that is not 0."""
     for q in range(0, width or X.shape[1], a_line(X)):
-        _fetch_at(X, index, t, q, triplet)
+        prefetch(X, index[t, 0], q, 0)
+        prefetch(X, index[t, 1], q, 0)
+        if triplet:
+            prefetch(X, index[t, 2], q, 0)
