@@ -136,9 +136,12 @@ def test_a_refresh_is_exact_to_the_digits_of_x(engine, rank, dtype):
     exact = X[7:].astype(np.float64)
     assert np.abs(engine.gram(side) - exact.T @ exact).max() < 1e-10
     engine.transform(side, T)
-    after = engine.get(held)
+    after = engine.get(held).copy()
     assert np.array_equal(after[:7], X[:7])
     assert np.abs(after[7:] - exact @ T).max() < (1e-4 if dtype == "float32" else 1e-12)
+    shrink = rng.uniform(0.5, 1.0, rank).astype(dtype)
+    engine.scale(held, shrink)
+    assert np.array_equal(engine.get(held), after * shrink)
 
 
 @pytest.mark.parametrize("per_sample", [False, True], ids=["round", "sample"])
