@@ -23,10 +23,10 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from scaledsgd import MatrixCompleter
-from scaledsgd.engines import Chunk, open_engine
-from scaledsgd.factors import Factors
-from scaledsgd.losses import LOSSES
-from scaledsgd.observations import Observations
+from scaledsgd.core.factors import Factors
+from scaledsgd.core.losses import LOSSES
+from scaledsgd.core.observations import Observations
+from scaledsgd.engines.base import Chunk, open_engine
 
 D = 62_000  # items of MovieLens-25M
 SAMPLES = 5_000_000
@@ -192,7 +192,7 @@ def memory() -> list[dict]:
 
 def search() -> list[dict]:
     """The 20 best of 62,000 items for 10,000 of them, at r = 64, on all cores."""
-    from scaledsgd.recommend import top_k
+    from scaledsgd.recommend.search import top_k
 
     table = np.random.default_rng(0).standard_normal((62_000, 64), dtype=np.float32)
     rows = np.arange(0, 60_000, 6)

@@ -13,15 +13,17 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from scaledsgd.engines import cuda, cuda_kernels, describe, open_engine
-from scaledsgd.factors import Factors
-from scaledsgd.losses import LOSSES
-from scaledsgd.metrics import auc, recovery_error
-from scaledsgd.observations import Chunk
-from scaledsgd.policy import Policy
-from scaledsgd.progress import DivergenceError
-from scaledsgd.train import Trainer
-from scaledsgd.tuning import AutoPolicy
+from scaledsgd.core.factors import Factors
+from scaledsgd.core.losses import LOSSES
+from scaledsgd.core.observations import Chunk
+from scaledsgd.engines.base import describe, open_engine
+from scaledsgd.engines.cuda import engine as cuda
+from scaledsgd.engines.cuda import kernels as cuda_kernels
+from scaledsgd.training.auto_policy import AutoPolicy
+from scaledsgd.training.history import DivergenceError
+from scaledsgd.training.metrics import auc, recovery_error
+from scaledsgd.training.policy import Policy
+from scaledsgd.training.trainer import Trainer
 
 cupy = cuda_kernels.cupy
 D = 62_000  # movies of MovieLens-25M
@@ -162,7 +164,7 @@ def flight() -> None:
 
 def stream() -> None:
     """Samples that do not fit: sent in slabs while the last slab runs."""
-    from scaledsgd.engines.cuda import CudaEngine
+    from scaledsgd.engines.cuda.engine import CudaEngine
 
     seen, loss = random_samples(LOSSES["bpr"], D, 100_000_000), LOSSES["bpr"]
     host = given(seen.index.get(), seen.targets.get())
@@ -272,7 +274,7 @@ def complete() -> None:
 
 def small() -> None:
     """Every loss, some ranks, both types, and a stream: for compute-sanitizer."""
-    from scaledsgd.engines.cuda import CudaEngine
+    from scaledsgd.engines.cuda.engine import CudaEngine
 
     cases = [(loss, rank, "float32", None) for loss in LOSSES.values() for rank in (1, 3, 70)]
     cases += [(loss, 10, "float64", None) for loss in LOSSES.values()]

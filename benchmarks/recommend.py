@@ -25,9 +25,9 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from scaledsgd import ItemRanker
-from scaledsgd.evaluation import evaluate, leave_last_out
-from scaledsgd.events import observations
-from scaledsgd.store import replace_file
+from scaledsgd.io.atomic import replace_file
+from scaledsgd.recommend.evaluation import evaluate, leave_last_out
+from scaledsgd.recommend.events import observations
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "ml-latest-small"
 RESULTS = Path(__file__).with_name("recommend.json")

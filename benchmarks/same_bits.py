@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, RayEngine, learn_many, load
-from scaledsgd.cli import main
+from scaledsgd.cli.main import main
 
 Case = Callable[[], object]
 SEED = {"random_state": 0}
@@ -89,43 +89,58 @@ def cases(folder: str) -> Iterator[tuple[str, Case]]:
     many, order = triplets(2000, 400_000)
     for jobs in (1, 2):
         how = {"n_jobs": jobs, **SEED}
-        yield f"squared {jobs}", lambda how=how: MatrixCompleter(4, epochs=12, **how).fit(
-            big, **NAMES
+        yield (
+            f"squared {jobs}",
+            lambda how=how: MatrixCompleter(4, epochs=12, **how).fit(big, **NAMES),
         )
-        yield f"distance {jobs}", lambda how=how: DistanceCompleter(2, epochs=40, **how).fit(
-            distances(150)
+        yield (
+            f"distance {jobs}",
+            lambda how=how: DistanceCompleter(2, epochs=40, **how).fit(distances(150)),
         )
         yield f"bpr {jobs}", lambda how=how: ItemRanker(3, epochs=3, **how).fit(many, order)
     small32 = {"dtype": "float32", **SEED}
-    yield "logistic", lambda: MatrixCompleter(3, loss="logistic", epochs=20, **SEED).fit(
-        bits, **NAMES
+    yield (
+        "logistic",
+        lambda: MatrixCompleter(3, loss="logistic", epochs=20, **SEED).fit(bits, **NAMES),
     )
     yield "float32", lambda: MatrixCompleter("auto", epochs=30, **small32).fit(small, **NAMES)
     yield "symmetric", lambda: MatrixCompleter(3, symmetric=True, epochs=30, **SEED).fit(square)
     paper = {"learning_rate": 0.3, "epochs": 5, **SEED}
     yield "paper", lambda: MatrixCompleter(3, symmetric=True, **paper).fit(square)
-    yield "per sample", lambda: MatrixCompleter(
-        3, symmetric=True, refresh="sample", **paper
-    ).fit(square)
+    yield (
+        "per sample",
+        lambda: MatrixCompleter(3, symmetric=True, refresh="sample", **paper).fit(square),
+    )
     yield "plain", lambda: MatrixCompleter(3, scaled=False, epochs=20, **SEED).fit(small, **NAMES)
     yield "triplets", lambda: ItemRanker(3, epochs=5, **SEED).fit(index, nearer)
-    yield "item-item", lambda: ItemRanker(4, epochs=2, **SEED).fit(
-        choices(300, 80, 20), user="user", item="item", value="value"
+    yield (
+        "item-item",
+        lambda: ItemRanker(4, epochs=2, **SEED).fit(
+            choices(300, 80, 20), user="user", item="item", value="value"
+        ),
     )
     table = entries(120, 90, 2, 0.4)
     halves = [{name: column[k::2] for name, column in table.items()} for k in (0, 1)]
-    yield "partial_fit", lambda: MatrixCompleter(2, epochs=10, **SEED).fit(
-        halves[0], **NAMES
-    ).partial_fit(halves[1], **NAMES)
+    yield (
+        "partial_fit",
+        lambda: (
+            MatrixCompleter(2, epochs=10, **SEED)
+            .fit(halves[0], **NAMES)
+            .partial_fit(halves[1], **NAMES)
+        ),
+    )
     yield "learn_many", lambda: learn_many(MatrixCompleter(2, **SEED), halves, **NAMES)
     yield "stream", lambda: streamed(folder)
 
 
 def clusters() -> Iterator[tuple[str, Case]]:
     big = entries(3000, 2500, 4, 0.02)
-    yield "cluster", lambda: MatrixCompleter(
-        4, epochs=6, engine=RayEngine("local", workers=2), **SEED
-    ).fit(big, **NAMES)
+    yield (
+        "cluster",
+        lambda: MatrixCompleter(4, epochs=6, engine=RayEngine("local", workers=2), **SEED).fit(
+            big, **NAMES
+        ),
+    )
 
 
 def checksum(model) -> str:

@@ -26,11 +26,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scaledsgd import ItemRanker, MatrixCompleter, Observations, RayEngine, metrics, store
-from scaledsgd.data import movielens, synthetic
-from scaledsgd.data.ratings import triplets
-from scaledsgd.engines import open_engine
-from scaledsgd.losses import LOSSES
+from scaledsgd import ItemRanker, MatrixCompleter, Observations, RayEngine
+from scaledsgd.core.losses import LOSSES
+from scaledsgd.engines.base import open_engine
+from scaledsgd.io import model_file as store
+from scaledsgd.recommend.comparisons import triplets
+from scaledsgd.research import movielens, synthetic
+from scaledsgd.training import metrics
 
 WORKERS = (2, 4, 8)
 SEEDS = 5
@@ -39,7 +41,7 @@ EPOCHS = 14  # of which the first two are not timed
 # Measured by `speed` and `costs`: ns a step of one thread at r = 16, GB/s of a block that is taken
 # in and given back, ms of a call when many are made, what two workers keep of twice one's speed.
 STEP, COPY, CALL, EFFICIENCY = 30.0, 1.0, 0.35, 0.78
-COMMAND = [sys.executable, "-c", "import sys; from scaledsgd.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-m", "scaledsgd"]
 
 
 def truth(d: int, rank: int, kappa: float, seed: int = 0) -> np.ndarray:

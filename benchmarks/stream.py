@@ -21,16 +21,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scaledsgd import ItemRanker, MatrixCompleter, store
-from scaledsgd.sources import open_feed
-from scaledsgd.stream import Stream
+from scaledsgd import ItemRanker, MatrixCompleter
+from scaledsgd.io import model_file as store
+from scaledsgd.streaming.sources import open_feed
+from scaledsgd.streaming.stream import Stream
 
 COUNT, RANK, UNSEEN = 1_000_000, 16, 0.05
 USERS, ITEMS = 50_000, 20_000
 REPEATS = 5
 EVENTS = {"user": "user", "item": "item"}
 ENTRIES = {"row": "user", "column": "item", "value": "value"}
-COMMAND = [sys.executable, "-c", "import sys; from scaledsgd.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-m", "scaledsgd"]
 
 # Of the kills. Some sixty checkpoints in a run: a life of a second sees several of them.
 BATCH, EVERY = 8_192, 16_384

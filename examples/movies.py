@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 from sklearn.manifold import TSNE
 
 from scaledsgd import ItemRanker
-from scaledsgd.data import movielens, synthetic
+from scaledsgd.research import movielens, synthetic
 
 WELL_KNOWN = ("Toy Story (1995)", "Alien (1979)", "Lion King, The (1994)", "Titanic (1997)",
               "Lord of the Rings: The Two Towers, The (2002)")  # fmt: skip

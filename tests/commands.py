@@ -6,7 +6,7 @@ import csv
 
 import numpy as np
 
-from scaledsgd.cli import main
+from scaledsgd.cli.main import main
 
 FAST = ("--rank", "1", "--epochs", "60", "--seed", "0")
 

@@ -10,27 +10,27 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .completers import DistanceCompleter, MatrixCompleter
-    from .engines.cluster import RayEngine
-    from .learner import Learner
-    from .observations import Observations
-    from .progress import DivergenceError
-    from .ranker import ItemRanker
-    from .store import ModelFileError
-    from .stream import learn_many
+    from .core.observations import Observations
+    from .engines.cluster.engine import RayEngine
+    from .estimators.base import Learner
+    from .estimators.completers import DistanceCompleter, MatrixCompleter
+    from .estimators.ranker import ItemRanker
+    from .io.model_file import ModelFileError
+    from .streaming.stream import learn_many
+    from .training.history import DivergenceError
 
 __version__ = "0.1.0"
 
 # Loaded when first asked for: scikit-learn and the compilers are not needed to import the name.
 _HOMES = {
-    "MatrixCompleter": "completers",
-    "DistanceCompleter": "completers",
-    "ItemRanker": "ranker",
-    "Observations": "observations",
-    "RayEngine": "engines.cluster",
-    "DivergenceError": "progress",
-    "ModelFileError": "store",
-    "learn_many": "stream",
+    "MatrixCompleter": "estimators.completers",
+    "DistanceCompleter": "estimators.completers",
+    "ItemRanker": "estimators.ranker",
+    "Observations": "core.observations",
+    "RayEngine": "engines.cluster.engine",
+    "DivergenceError": "training.history",
+    "ModelFileError": "io.model_file",
+    "learn_many": "streaming.stream",
 }
 
 __all__ = [
@@ -64,13 +64,13 @@ def load(path: str | PathLike) -> Learner:
     >>> np.array_equal(again.row_factors_, model.row_factors_)
     True
     """
-    from . import store
+    from .io import model_file
 
-    arrays, facts = store.read(path)
+    arrays, facts = model_file.read(path)
     kind = facts.get("estimator")
     if kind not in ("MatrixCompleter", "DistanceCompleter", "ItemRanker"):
-        raise store.ModelFileError(f"{path}: unknown kind of model {kind!r}")
+        raise model_file.ModelFileError(f"{path}: unknown kind of model {kind!r}")
     try:
         return __getattr__(kind)(**facts["settings"])._restore(arrays, facts)
     except (KeyError, TypeError) as why:
-        raise store.ModelFileError(f"{path}: incomplete model ({why})") from None
+        raise model_file.ModelFileError(f"{path}: incomplete model ({why})") from None

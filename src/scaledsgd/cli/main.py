@@ -1,0 +1,281 @@
+"""The command line: data on stdout, messages on stderr, exit code 2 for input that is no good."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import bench as bench_cli
+from . import recommend as recommend_cli
+from . import reproduce as reproduce_cli
+from . import stream as stream_cli
+from .options import (
+    Column,
+    Data,
+    Dtype,
+    Files,
+    First,
+    Item,
+    Json,
+    Kind,
+    Loss,
+    Mode,
+    Model,
+    Negatives,
+    Refresh,
+    Row,
+    Second,
+    Similarity,
+    Skip,
+    Target,
+    Third,
+    Time,
+    User,
+    Value,
+    choice,
+    flag,
+    number,
+    whole,
+)
+from .screen import print_result, show
+
+if TYPE_CHECKING:
+    from ..estimators.base import Learner
+    from .tasks import Query
+
+app = typer.Typer(
+    help="Low-rank matrices from single entries, distances or comparisons.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the page.", metavar="DIR")] = Path("demo"),
+    as_json: Json = False,
+) -> None:
+    """Run the examples, and write a page with their pictures."""
+    from ..research.demo import run, write
+
+    results = []
+    for result in run():
+        results.append(result)
+        if not as_json:
+            print_result(result)
+    path = write(results, out)
+    if as_json:
+        show({result.title: result.facts for result in results} | {"page": str(path)}, True)
+    else:
+        print(path)
+
+
+@app.command()
+def fit(
+    files: Files,
+    out: Annotated[Path, typer.Option(help="Where the model goes.", metavar="MODEL")],
+    kind: Annotated[Kind | None, choice("matrix (the default), distance or ranking.")] = None,
+    user: User = None,
+    item: Item = None,
+    row: Row = None,
+    column: Column = None,
+    value: Value = None,
+    time: Time = None,
+    i: First = None,
+    j: Second = None,
+    k: Third = None,
+    target: Target = None,
+    symmetric: Annotated[bool, flag("--symmetric", "A symmetric matrix: M ~ X X^T.")] = False,
+    loss: Annotated[Loss | None, choice("Matrix: squared or logistic.")] = None,
+    mode: Annotated[Mode | None, choice("Ranking: item-item or user-item.")] = None,
+    similarity: Annotated[
+        Similarity | None, choice("Item-item: cosine, adjusted, jaccard or shrunk.")
+    ] = None,
+    comparisons: Annotated[int | None, whole("Item-item: comparisons to draw.")] = None,
+    negatives: Annotated[Negatives | None, choice("User-item: uniform or popularity.")] = None,
+    rank: Annotated[int | None, whole("How many directions to learn.")] = None,
+    epochs: Annotated[int | None, whole("Passes over the data.")] = None,
+    learning_rate: Annotated[float | None, number("The paper's alpha, or auto.")] = None,
+    damping: Annotated[float | None, number("Of P, or auto; 0 is the paper's.")] = None,
+    plain: Annotated[bool, flag("--plain", "Plain SGD, without P.")] = False,
+    refresh: Annotated[Refresh | None, choice("Renew P every round or sample.")] = None,
+    jobs: Annotated[int | None, whole("Threads.")] = None,
+    device: Annotated[str | None, choice("cpu, cuda or auto.")] = None,
+    dtype: Annotated[Dtype | None, choice("Of the factors: float32 or float64.")] = None,
+    seed: Annotated[int | None, whole("Of the start and the order.")] = None,
+    ray: Annotated[str | None, choice("Address of a Ray cluster, auto or local.")] = None,
+    workers: Annotated[int | None, whole("Of the cluster.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder to go on from after a crash.", metavar="DIR")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Learn a model from a file, or on a cluster from many."""
+    from ..io.readers import open_file
+    from ..io.tables import InputError, check_place
+    from .tasks import estimator, train, train_on_cluster
+
+    check_place(out)
+    given = {
+        "rank": rank, "epochs": epochs, "learning_rate": learning_rate, "damping": damping,
+        "refresh": refresh, "n_jobs": jobs, "device": device, "dtype": dtype, "random_state": seed,
+        "loss": loss, "mode": mode, "symmetric": symmetric or None, "scaled": not plain,
+        "similarity": similarity, "comparisons": comparisons, "negatives": negatives,
+        "engine": _cluster(ray, workers, jobs, checkpoint),
+    }  # fmt: skip
+    settings = {
+        name: getattr(value, "value", value)  # of a choice, the word
+        for name, value in given.items()
+        if value is not None
+    }
+    kind = kind or (Kind.ranking if user or item else Kind.matrix)
+    model = estimator(kind, settings | {"verbose": True})
+    names = {
+        "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
+        "user": user, "item": item, "time": time,
+    }  # fmt: skip
+    if ray is not None:
+        train_on_cluster(model, files, names)
+    elif len(files) == 1:
+        train(model, open_file(files[0]), names)
+    else:
+        raise InputError(f"{len(files)} files are read on a cluster: give --ray")
+    model.save(out)
+    model.settle()
+    show(_summary(model, out), as_json)
+
+
+@app.command()
+def predict(
+    model: Model, file: Data, row: Row = None, column: Column = None, i: First = None,
+    j: Second = None, k: Third = None, skip_unknown: Skip = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Predict what a file asks for: CSV on stdout, or a JSON object a line."""
+    names = {"row": row, "column": column, "i": i, "j": j, "k": k}
+    query = _asked(model, file, names, skip_unknown)
+    values = query.predictions().astype(str)
+    if query.skipped:
+        print(f"left out for ids never trained on: {query.skipped}", file=sys.stderr)
+    columns = [query.table[name] for name in query.names] + [values]
+    header = [*query.names, "prediction"]
+    if as_json:
+        for *ids, value in zip(*(column.tolist() for column in columns), strict=True):
+            print(json.dumps(dict(zip(header, [*ids, float(value)], strict=True))))
+        return
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(zip(*columns, strict=True))
+
+
+@app.command()
+def evaluate(
+    model: Model, file: Data, row: Row = None, column: Column = None, value: Value = None,
+    i: First = None, j: Second = None, k: Third = None, target: Target = None,
+    user: User = None, item: Item = None, skip_unknown: Skip = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compare a model with the targets in a file, or with what users chose (--user, --item)."""
+    if user is not None or item is not None:
+        show(_found(model, file, user, item), as_json)
+        return
+    names = {"row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target}
+    query = _asked(model, file, names, skip_unknown)
+    show(query.evaluation() | {"skipped": query.skipped}, as_json)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what is installed, what can be used, and how fast this machine is."""
+    from .doctor import facts, speeds
+
+    found = facts()
+    measured = {f"{loss}, rank {rank}": speed for loss, rank, speed in speeds()}
+    if as_json:
+        print(json.dumps(found | {"samples_per_second": measured}, indent=2))
+        return
+    show(found | {what: f"{speed / 1e6:.1f} M samples/s" for what, speed in measured.items()})
+
+
+def _cluster(ray: str | None, workers: int | None, jobs: int | None, checkpoint: Path | None):
+    if ray is None:
+        if workers is not None or checkpoint is not None:
+            raise typer.BadParameter("--workers and --checkpoint belong to a cluster: give --ray")
+        return None
+    from .. import RayEngine
+
+    folder = str(checkpoint) if checkpoint else None
+    return RayEngine(ray, workers or 2, threads=jobs or 1, checkpoint=folder)
+
+
+def _asked(path: Path, file: Path, names: dict, skip_unknown: bool) -> Query:
+    from .. import load
+    from ..io.readers import open_file
+    from .tasks import ask
+
+    return ask(load(path), open_file(file), names, skip_unknown=skip_unknown)
+
+
+def _found(path: Path, file: Path, user: str | None, item: str | None) -> dict:
+    from .. import load
+    from ..io.readers import open_file
+    from .tasks import find
+
+    return find(load(path), open_file(file), user, item)
+
+
+def _summary(model: Learner, out: Path) -> dict:
+    history, last = model.history_, model.history_.records[-1]
+    rows, columns = model.factors.shape
+    tested = getattr(model, "test_auc_", None)
+    return {
+        "model": str(out),
+        "kind": type(model).__name__,
+        "rows": rows,
+        "columns": columns,
+        "rank": model.rank,
+        "epochs": round(last["epoch"], 3),
+        "stopped_by": history.stopped,
+        "mean_loss": last["loss"],
+        "condition_number": last["condition_number"],
+        "repairs": history.repairs,
+        "seconds": round(last["seconds"], 3),
+    } | ({"test_auc": tested} if tested is not None else {})
+
+
+recommend_cli.register(app)
+reproduce_cli.register(app)
+bench_cli.register(app)
+stream_cli.register(app)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command. Returns 0, 1 if the run failed, or 2 if the input is no good."""
+    try:
+        status = app(arguments, prog_name="scaledsgd", standalone_mode=False)
+        sys.stdout.flush()
+        return status or 0  # that of a command which ended early, as it was asked to
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted, nothing was written", file=sys.stderr)
+        return 130
+    except Exception as why:
+        if not _foreseen(why):
+            raise
+        text = getattr(why, "format_message", why.__str__)()  # typer's errors have the former
+        if text:  # none when help was shown for want of a command
+            print("scaledsgd:", " ".join(text.split()), file=sys.stderr)
+        return 1 if isinstance(why, ArithmeticError) else 2
+
+
+def _foreseen(why: Exception) -> bool:
+    """Bad usage, bad input, or a run that diverged: not a fault of ours that needs a traceback."""
+    usual = (ValueError, OSError, MemoryError, ArithmeticError)
+    return hasattr(why, "format_message") or isinstance(why, usual)

@@ -1,0 +1,67 @@
+"""Results on a terminal, or as JSON in a pipe."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..research.demo import Result
+
+
+def show(facts: dict, as_json: bool = False) -> None:
+    """Names and values on stdout."""
+    if as_json:
+        # JSON has no infinity, which a loss can be.
+        endless = [n for n, v in facts.items() if isinstance(v, float) and not math.isfinite(v)]
+        print(json.dumps(facts | dict.fromkeys(endless), indent=2))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+        table.add_row(name.replace("_", " "), escape(text))  # names of files may hold brackets
+    Console(highlight=False).print(table)
+
+
+def show_rows(title: str, rows: list[dict], as_json: bool = False) -> None:
+    """Rows under the names of their columns, or a JSON list of them."""
+    if as_json or not rows or not sys.stdout.isatty():
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("", *rows[0], box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, value in zip(table.columns, (0, *rows[0].values()), strict=True):
+        column.justify = "left" if isinstance(value, str) else "right"
+    for at, row in enumerate(rows, 1):
+        texts = (f"{v:.3f}" if isinstance(v, float) else escape(str(v)) for v in row.values())
+        table.add_row(str(at), *texts)
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(title)}[/bold]")
+    console.print(table)
+
+
+def print_result(result: Result) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"\n[bold]{result.title}[/bold]\n{result.words}\n")
+    table = Table(*result.header, box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "left" if result.in_words else "right"
+    for row in result.rows:
+        table.add_row(*row)
+    console.print(table)

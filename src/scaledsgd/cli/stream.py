@@ -1,0 +1,235 @@
+"""The command that learns while events arrive."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import (
+    Column,
+    First,
+    Item,
+    Json,
+    Kind,
+    Loss,
+    Mode,
+    Row,
+    Second,
+    Target,
+    Third,
+    User,
+    Value,
+    choice,
+    flag,
+    number,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from ..estimators.base import Learner
+    from ..streaming.stream import Stream
+
+_SHOWN = 10  # refused lines that are shown; the rest are counted
+
+_SEED = 0  # of a new model, so that one killed before its first checkpoint begins as it had begun
+
+_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}  # what whoever sent the signal expects
+
+_MODEL = typer.Argument(help="The model to begin with.", metavar="MODEL")
+_FROM = typer.Option(
+    "--from",
+    metavar="SOURCE",
+    help="FILE.jsonl, FILE.csv, FOLDER/*.parquet, redis://host:port/db/STREAM, or - for stdin.",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(stream)
+
+
+def stream(
+    model: Annotated[Path, _MODEL],
+    source: Annotated[str, _FROM],
+    out: Annotated[
+        Path | None, typer.Option(help="Where checkpoints go (else MODEL).", metavar="MODEL")
+    ] = None,
+    row: Row = None,
+    column: Column = None,
+    value: Value = None,
+    i: First = None,
+    j: Second = None,
+    k: Third = None,
+    target: Target = None,
+    user: User = None,
+    item: Item = None,
+    batch: Annotated[int | None, whole("Lines learned at a time.")] = None,
+    every: Annotated[int | None, whole("Lines between checkpoints.")] = None,
+    seconds: Annotated[float | None, number("Seconds between checkpoints.")] = None,
+    idle: Annotated[float | None, number("End after so many seconds without an event.")] = None,
+    restart: Annotated[bool, flag("--restart", "Read the source from its beginning.")] = False,
+    jobs: Annotated[int | None, whole("Threads.")] = None,
+    new: Annotated[Kind | None, choice("Without a model: matrix, distance or ranking.")] = None,
+    rank: Annotated[int | None, whole("New: how many directions to learn.")] = None,
+    symmetric: Annotated[bool, flag("--symmetric", "New: a symmetric matrix.")] = False,
+    loss: Annotated[Loss | None, choice("New: squared or logistic.")] = None,
+    mode: Annotated[Mode | None, choice("New: item-item or user-item.")] = None,
+    seed: Annotated[int, whole("New: of the start and the order.")] = _SEED,
+    as_json: Json = False,
+) -> None:
+    """Learn from events as they arrive, and survive a kill.
+
+    The checkpoint is a model like any other. It also tells how far the
+    source was read: the same command goes on from there, and every event
+    counts once. What came by stdin cannot be read again: there, as many
+    lines are skipped as were counted, so pipe the same input in again.
+    Lines that are no events are counted, and the first ten are shown.
+    """
+    from ..io.tables import InputError, check_place
+    from ..streaming.sources import open_feed
+    from ..streaming.stream import EVERY, SECONDS, Stream, set_threads
+
+    for text, given in (("--batch", batch), ("--every", every), ("--jobs", jobs)):
+        if given is not None and given < 1:
+            raise InputError(f"{text} {given}: not a whole number from 1 up")
+    for text, given in (("--seconds", seconds), ("--idle", idle)):
+        if isinstance(given, str) or (given is not None and not given > 0):
+            raise InputError(f"{text} {given}: not a number above 0")
+    out = out or model
+    check_place(out)
+    settings = {"rank": rank, "symmetric": symmetric or None, "loss": loss, "mode": mode}
+    learner = _begin(out if out.exists() else model, new, settings, seed)
+    if jobs:
+        set_threads(learner, jobs)
+    names = {
+        "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
+        "user": user, "item": item,
+    }  # fmt: skip
+    run = Stream(
+        learner, open_feed(source, idle or math.inf), out, names, batch, every or EVERY,
+        seconds or SECONDS,
+    )  # fmt: skip
+    if not restart:
+        run.resume()
+    with _signals() as caught, _screen(run, as_json) as told:
+        run.stopped = lambda: bool(caught)
+        begun, before = time.monotonic(), run.lines
+        for _ in run.checkpoints():
+            told(_facts(run, begun, before))
+    refused = run.refused - _SHOWN
+    if refused > 0:
+        print(f"refused: {run.refused} lines in all", file=sys.stderr)
+    if caught:
+        print(f"stopped by {caught[0].name}: {out} holds {run.events} events", file=sys.stderr)
+        raise typer.Exit(_STATUS[caught[0]])
+
+
+def _begin(path: Path, new: Kind | None, settings: dict, seed: int) -> Learner:
+    from .. import load
+    from .tasks import estimator
+
+    if new is None or path.exists():
+        return load(path)
+    given = {name: getattr(v, "value", v) for name, v in settings.items() if v is not None}
+    return estimator(new, given | {"random_state": seed})
+
+
+def _facts(run: Stream, begun: float, before: int) -> dict:
+    spent = time.monotonic() - begun
+    rows, columns = run.model.factors.shape
+    residual = run.residual
+    return {
+        "checkpoint": str(run.out),
+        "lines": run.lines,
+        "events": run.events,
+        "refused": run.refused,
+        "rows": rows,
+        "columns": columns,
+        "residual": residual if math.isfinite(residual) else None,
+        "events_per_second": round((run.lines - before) / spent),
+    }
+
+
+@contextmanager
+def _signals() -> Iterator[list[signal.Signals]]:
+    """The signals that asked to stop. A second one does not wait."""
+    caught: list[signal.Signals] = []
+
+    def note(number, frame):
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(signal.Signals(number))
+
+    before = {number: signal.signal(number, note) for number in _STATUS}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _screen(run: Stream, as_json: bool) -> Iterator[Callable[[dict], object]]:
+    """Refused lines and progress on stderr; yields what to call with the facts of a checkpoint."""
+    shown = 0
+
+    def refuse(place: str, why: str) -> None:
+        nonlocal shown
+        shown += 1
+        if shown <= _SHOWN:
+            print(f"refused: {place}: {why}", file=sys.stderr)
+
+    run.refuse = refuse
+    last: dict = {}
+
+    def told(facts: dict) -> None:
+        last.update(facts)
+        if as_json:
+            print(json.dumps(facts), flush=True)
+
+    if sys.stderr.isatty():
+        with _line(run):
+            yield told
+    else:
+        yield told
+    if last and not as_json:
+        from .screen import show
+
+        show(last)
+
+
+@contextmanager
+def _line(run: Stream) -> Iterator[None]:
+    """A line that tells how it goes."""
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.completed:,} lines"),
+        progress.TextColumn("{task.fields[speed]:,.0f}/s"),
+        progress.TextColumn("residual {task.fields[residual]:.3g}"),
+        progress.TextColumn("checkpoint {task.fields[age]:.0f} s ago"),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        begun, before = time.monotonic(), run.lines
+        task = bar.add_task("", total=None, speed=0.0, residual=math.nan, age=0.0)
+
+        def learned(run: Stream) -> None:
+            now = time.monotonic()
+            bar.update(
+                task, completed=run.lines, speed=(run.lines - before) / (now - begun),
+                residual=run.residual, age=now - run.written,
+            )  # fmt: skip
+
+        run.learned = learned
+        yield

@@ -1,0 +1,289 @@
+"""Fit a model to a file, or ask a model about one: which columns are meant, which rows each line
+names, and in which line it went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.observations import Observations
+from ..estimators.base import Learner
+from ..estimators.completers import DistanceCompleter, MatrixCompleter
+from ..estimators.ranker import ItemRanker
+from ..io.progress_bar import progress_bar
+from ..io.readers import open_file
+from ..io.tables import InputError, Source, Table, observation_in
+from ..training.metrics import auc_of
+
+KINDS = {
+    "matrix": MatrixCompleter,
+    "distance": DistanceCompleter,
+    "ranking": ItemRanker,
+}
+
+Estimator = MatrixCompleter | DistanceCompleter | ItemRanker
+
+# The columns of a file by the number of rows that a sample names, under the names that fit gives
+# them, and the side of the matrix on which the ids lie.
+_COLUMNS = {2: ("row", "column", "value"), 3: ("i", "j", "k", "target")}
+_SIDES = {2: (0, 1), 3: (0, 1, 1)}
+_EVENTS = ("user", "item", "value", "time")  # of events, which become comparisons
+
+_REFUSALS = (TypeError, ValueError, MemoryError)  # how an estimator answers to bad input
+
+Names = Mapping[str, str | None]  # what fit calls a column -> what the file does
+
+
+def estimator(kind: str, settings: Mapping) -> Estimator:
+    """A new model of that kind.
+
+    >>> estimator("distance", {"rank": 3})
+    DistanceCompleter(rank=3)
+    """
+    make = KINDS[kind]
+    for name in settings:
+        if name not in make().get_params():
+            raise InputError(f"--{name}: a {kind} has no such setting")
+    return make(**settings)
+
+
+def train(model: Estimator, source: Source, names: Names) -> None:
+    """Fit a model to a file. Columns that are not named are taken in the file's order; the target
+    of comparisons may be missing. Events are read where a user or an item is named."""
+    keys = _COLUMNS[model._loss.arity]
+    if not source.names:
+        _train_on_matrix(model, source, names)
+        return
+    if names.get("user") or names.get("item"):
+        named = _events(source, model, names)
+        table = _read(source, list(named.values()), 2)
+    else:
+        columns = _columns(source, model, names, least=3)
+        table = _read(source, columns, len(keys) - 1)
+        named = dict(zip(keys, columns, strict=False))
+    try:
+        model.fit(table, **named)
+    except _REFUSALS as why:
+        raise table.located(why) from None
+
+
+def train_on_cluster(model: Estimator, files: Sequence[Path], names: Names) -> None:
+    """Fit a model to Parquet files that the machines of its engine read."""
+    if names.get("user") or names.get("item"):
+        raise InputError("--user, --item: events are made comparisons of without --ray")
+    paths = [path for file in files for path in sorted(glob(str(file)))]
+    if not paths:
+        raise InputError(f"{files[0]}: no such file")
+    wrong = next((path for path in paths if not path.endswith(".parquet")), None)
+    if wrong is not None:
+        raise InputError(f"{wrong}: a cluster reads Parquet files")
+    columns = _columns(open_file(Path(paths[0])), model, names, least=3)
+    named = dict(zip(_COLUMNS[model._loss.arity], columns, strict=False))
+    model.fit(paths, **named)
+
+
+def _events(source: Source, model: Learner, names: Names) -> dict[str, str]:
+    """The columns of events in the file, by what fit calls them."""
+    if not isinstance(model, ItemRanker):
+        raise InputError("--user, --item: events are for --kind ranking")
+    for key in _EVENTS[:2]:
+        if not names.get(key):
+            raise InputError(f"--{key}: events need it, as they need --user and --item")
+    _refuse_others(names, _EVENTS)
+    named = {key: str(names[key]) for key in _EVENTS if names.get(key)}
+    _check_columns(source, list(named.values()))
+    return named
+
+
+def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
+    S: Any = _matrix(source, names)
+    if isinstance(model, ItemRanker):  # ratings of users x items
+        S = S if sp.issparse(S) else sp.coo_array(np.where(np.isnan(S), 0, S))
+    try:
+        model.fit(S)
+    except _REFUSALS as why:
+        at = observation_in(why)
+        if at is None:
+            raise InputError(f"{source.path}: {why}") from None
+        i, j = S.tocoo().coords if sp.issparse(S) else np.nonzero(~np.isnan(S))
+        what = str(why).partition(": ")[2]
+        raise InputError(f"{source.path}, row {i[at]}, column {j[at]}: {what}") from None
+
+
+def _columns(source: Source, model: Learner, names: Names, least: int) -> list[str]:
+    """Names of the columns in the file, at least so many of them."""
+    keys = _COLUMNS[model._loss.arity]
+    _refuse_others(names, keys)
+    given = [names.get(key) for key in keys if key in names]
+    count = max(least, min(len(given), len(source.names)))
+    own = source.first(count) if None in given[:count] else [""] * count
+    columns = [name or other for name, other in zip(given, own, strict=False)]
+    columns += [name for name in given[count:] if name]
+    _check_columns(source, columns)
+    return columns
+
+
+def _refuse_others(names: Names, keys: Sequence[str]) -> None:
+    for key, name in names.items():
+        if name is not None and key not in keys:
+            raise InputError(f"--{key}: the columns of this kind are {', '.join(keys)}")
+
+
+def _check_columns(source: Source, columns: list[str]) -> None:
+    for at, name in enumerate(columns):
+        source.find(name)
+        if name in columns[:at]:
+            raise InputError(f"{source.path}: column {name!r} is used twice")
+
+
+def _read(source: Source, columns: list[str], ids: int) -> Table:
+    with progress_bar(f"reading {source.path.name}", source.path.stat().st_size) as advance:
+        return source.table(columns[:ids], columns[ids:], advance)
+
+
+def _matrix(source: Source, names: Names):
+    for key, name in names.items():
+        if name is not None and key != "value":
+            raise InputError(f"--{key} {name}: {source.path} holds a matrix without named columns")
+    return source.matrix(names.get("value"))
+
+
+@dataclass(frozen=True)
+class Query:
+    """Lines of a file as row numbers of the model."""
+
+    model: Learner
+    table: Table
+    names: list[str]  # of the columns with ids
+    target: str | None  # None: every comparison holds as it is written
+    rows: list[np.ndarray]
+    skipped: int = 0
+
+    def scores(self) -> np.ndarray:
+        """z of every line."""
+        return self.model._scores(self._in_order(self.rows))
+
+    def predictions(self) -> np.ndarray:
+        """What the target of every line is expected to be."""
+        return self.model._loss.inverse_link(self.scores())
+
+    def evaluation(self) -> dict[str, float]:
+        """How far the model is from the targets."""
+        loss = self.model._loss
+        y = np.ones(len(self.rows[0])) if self.target is None else self.table[self.target]
+        if len(y) == 0:
+            raise InputError(f"{self.table.path}: no observations")
+        try:  # the checks that training makes
+            index = np.stack(self._in_order(self.rows), axis=1)
+            Observations(index, y, self.model.factors.shape, loss.name)
+        except ValueError as why:
+            raise self.table.located(why) from None
+        z = self.scores().astype(np.float64)
+        found = {"observations": len(y), "mean_loss": float(loss.value(z, y).mean())}
+        if loss.name != "bpr":
+            found["rms_error"] = float(np.sqrt(np.mean((loss.inverse_link(z) - y) ** 2)))
+        return found | _ranking_quality(loss.name, z, y)
+
+    def _in_order(self, columns: list) -> list:
+        """Columns i, j, k of a file in the order j, k, i of the loss's table."""
+        return columns if len(columns) == 2 else [columns[1], columns[2], columns[0]]
+
+
+def _ranking_quality(loss: str, z: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    if loss == "bpr":
+        return {"auc": auc_of(z, y)}
+    if loss != "logistic":
+        return {}
+    found = {"accuracy": auc_of(z, y)}
+    ones = y > 0.5
+    if 0 < ones.sum() < len(y):  # otherwise there is nothing to tell apart
+        from sklearn.metrics import roc_auc_score
+
+        found["auc"] = float(roc_auc_score(ones, z))
+    return found
+
+
+def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = False) -> Query:
+    """Read a file for a model; targets are read if they are among the names."""
+    *keys, last = _COLUMNS[model._loss.arity]
+    if source.names:
+        columns = _columns(source, model, names, least=3 if last in names else len(keys))
+        table = _read(source, columns, len(keys))
+    else:
+        table = _entries(model, source, names)
+    wanted, sides = list(table)[: len(keys)], _SIDES[len(keys)]
+    kept = np.ones(len(table[wanted[0]]), dtype=bool)
+    for name, side in zip(wanted, sides, strict=True):
+        known = _known(model, table[name], side)
+        kept &= known
+        if not (skip_unknown or known.all()):
+            row = int(np.argmin(known))
+            value = table[name][row]
+            told = repr(value) if isinstance(value, str) else value
+            raise table.refused(row, name, f"{told} was never seen in training")
+    sound = table if kept.all() else table.kept(kept)
+    rows = [
+        model._rows(_like(model, sound[name], side), side)
+        for name, side in zip(wanted, sides, strict=True)
+    ]
+    target = list(table)[len(keys)] if last in names and len(table) > len(keys) else None
+    return Query(model, sound, wanted, target, rows, int(len(kept) - kept.sum()))
+
+
+def _entries(model: Learner, source: Source, names: Names) -> Table:
+    """What a matrix says of its entries, one a row."""
+    if model._loss.arity == 3:
+        raise InputError(f"{source.path}: holds a matrix, and comparisons are rows i, j, k")
+    S = _matrix(source, names)
+    if model._ids is not None:
+        raise InputError(f"{source.path}: holds a matrix, and the model knows its rows by id")
+    try:
+        seen = Observations.matrix(S)
+    except (TypeError, ValueError) as why:
+        raise InputError(f"{source.path}: {why}") from None
+    columns = {"row": seen.index[:, 0], "column": seen.index[:, 1], "value": seen.targets}
+    return Table(source.path, columns, "entry")
+
+
+def _known(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
+    names = _like(model, names, side)
+    if model._ids is not None:
+        ids = model._ids[side]
+        return np.fromiter((name in ids for name in names.tolist()), bool, len(names))
+    if names.dtype.kind not in "iu":
+        return np.zeros(len(names), dtype=bool)
+    return (names >= 0) & (names < model.factors.shape[side])
+
+
+def _like(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
+    """Ids of the type that the model's are. Whether a column of a file holds numbers or words
+    depends on all of its rows, and may have been otherwise in the file of the training."""
+    if model._ids is None or not len(names):
+        return names
+    words, given = isinstance(model._ids[side].names()[0], str), names.dtype.kind not in "iu"
+    if words and not given:
+        return names.astype(str).astype(object)
+    if given and not words:
+        return np.array(
+            [int(n) if n.isdecimal() and n == str(int(n)) else n for n in names], object
+        )
+    return names
+
+
+def find(model: Learner, source: Source, user: str | None, item: str | None) -> dict[str, float]:
+    """How well a ranking finds what users chose, among all items that they have not had."""
+    if not isinstance(model, ItemRanker):
+        raise InputError(f"--user and --item: a {type(model).__name__} ranks nothing")
+    if user is None or item is None:
+        raise InputError("--user and --item name the columns of an event, and belong together")
+    table = source.table([user, item], [])
+    try:
+        return model.evaluate(table, user=user, item=item)
+    except _REFUSALS as why:
+        raise table.located(why) from None

@@ -1,0 +1,241 @@
+"""Observations that no single process holds: in Parquet files, or in pieces in the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from glob import glob
+from typing import Any
+
+import numpy as np
+
+from ...core.losses import Loss
+from ...core.observations import Chunk, Observations
+from ..base import Samples as AnySamples
+from ..cpu.sample_order import Span
+from .splits import Plan, RowGroup, Slab
+from .worker_pool import Crew
+
+_SLAB = 1 << 20  # samples of a piece
+_PROBED = 10_000  # rows from which the median of all is taken: it is good to a percent of them
+
+
+@dataclass
+class Scattered:
+    """Samples in splits. To a policy and a trainer they are as any `Observations`."""
+
+    crew: Crew
+    splits: list[Any]
+    shape: tuple[int, int]
+    loss: Loss
+    symmetric: bool
+    size: float  # root mean square of the targets
+    largest: float
+    ids: list[np.ndarray]  # of the rows of each side, where files have names for them
+    apart: list[np.ndarray]  # positions in each split that are set aside
+    negatives = None
+    disposable = False
+    sides = Observations.sides
+
+    def of(self, samples: Chunk) -> Observations:
+        """Other samples of the same kind, which are here."""
+        return Observations(*samples, self.shape, self.loss.name, self.symmetric)
+
+    @classmethod
+    def handed_over(cls, observations: Any, crew: Crew) -> Scattered:
+        """Observations given to the object store, unless they are scattered already."""
+        if isinstance(observations, Scattered):
+            return observations
+        import ray
+
+        splits = []
+        for start in range(0, len(observations), _SLAB):
+            part = slice(start, start + _SLAB)
+            index, targets = observations.index[part], observations.targets[part]
+            splits.append(Slab([ray.put((index, targets))], len(targets)))
+        return cls(
+            crew, splits, observations.shape, observations.loss, observations.symmetric,
+            observations.size, observations.largest, [], [np.zeros(0, int)] * len(splits),
+        )  # fmt: skip
+
+    @classmethod
+    def files(
+        cls, crew: Crew, files: Any, columns: tuple[str | None, ...], target: str | None,
+        loss: Loss, symmetric: bool,
+    ) -> Scattered:  # fmt: skip
+        """The rows of Parquet files. Named columns hold ids, in the order of the loss's table;
+        those without names are taken in the files' order, and hold row numbers."""
+        import ray
+
+        splits = _row_groups(files, columns, target)
+        named = columns[0] is not None
+        sides = (0,) * loss.arity if symmetric else loss.sides
+        ids = [np.zeros(0, int)] * (1 if symmetric else 2)
+        squares = largest = 0.0
+        found = crew.each("found", splits, [(loss.name, named)] * len(splits))
+        for held, sum_of_squares, most in found:
+            squares, largest = squares + sum_of_squares, max(largest, most)
+            for side, new in zip(sides, held, strict=True):
+                ids[side] = _union(ids[side], new)
+        if named:
+            shape = (len(ids[0]), len(ids[-1]))
+            boxes = [[ray.put(known)] for known in ids]
+            splits = [split._replace(known=tuple(boxes[s] for s in sides)) for split in splits]
+        else:
+            shape, ids = (int(ids[0][-1]) + 1, int(ids[-1][-1]) + 1), []
+        size = float(np.sqrt(squares / sum(split.count for split in splits)))
+        apart = [np.zeros(0, int)] * len(splits)
+        return cls(crew, splits, shape, loss, symmetric, size, largest, ids, apart)
+
+    def __len__(self) -> int:
+        return sum(split.count for split in self.splits) - sum(map(len, self.apart))
+
+    @property
+    def kind(self) -> str:
+        return self.loss.name
+
+    def set_aside(self, positions: np.ndarray) -> tuple[Scattered, Chunk]:
+        """The samples without those at the positions, and those."""
+        return replace(self, apart=self._by_split(np.sort(positions))), self._picked(positions)
+
+    def sampled(self, count: int, rng: np.random.Generator) -> Chunk:
+        """Some of the samples, drawn at random."""
+        everything = sum(split.count for split in self.splits)
+        apart = [first + own for first, own in zip(self._firsts(), self.apart, strict=True)]
+        drawn = np.setdiff1d(
+            rng.integers(everything, size=count + count // 8), np.concatenate(apart)
+        )
+        return self._picked(rng.permutation(drawn)[:count])
+
+    def well_seen(self, positions: np.ndarray) -> np.ndarray:
+        """Those of the positions whose sample names only rows that are seen as often as the median
+        row, or more."""
+        import ray
+
+        index = self._picked(positions).index
+        kept = np.ones(len(positions), bool)
+        for side, columns in self.sides().items():
+            probed = np.unique(np.linspace(0, self.shape[side] - 1, _PROBED).astype(np.int64))
+            rows = np.union1d(index[:, columns], probed)
+            there, counts = ray.put(rows), np.zeros(len(rows), np.int64)
+            arguments = [(there, columns, apart) for apart in self.apart]
+            for some in self.crew.each("counted", self.splits, arguments):
+                counts += some
+            enough = np.median(counts[np.searchsorted(rows, probed)])
+            kept &= (counts[np.searchsorted(rows, index[:, columns])] >= enough).all(axis=1)
+        return positions[kept]
+
+    def _firsts(self) -> np.ndarray:
+        return np.cumsum([0, *(split.count for split in self.splits[:-1])])
+
+    def _by_split(self, positions: np.ndarray) -> list[np.ndarray]:
+        """Sorted positions, each counted from the beginning of its split."""
+        firsts = self._firsts()
+        ends = np.searchsorted(positions, firsts)
+        return [
+            part - first for part, first in zip(np.split(positions, ends[1:]), firsts, strict=True)
+        ]
+
+    def _picked(self, positions: np.ndarray) -> Chunk:
+        """The samples at the positions, in their order."""
+        order = np.argsort(positions, kind="stable")
+        wanted = self._by_split(positions[order])
+        named = [(split, own) for split, own in zip(self.splits, wanted, strict=True) if len(own)]
+        found = self.crew.each(
+            "picked", [split for split, _ in named], [(own,) for _, own in named]
+        )
+        index, targets = (np.concatenate(column) for column in zip(*found, strict=True))
+        back = np.argsort(order)
+        return Chunk(index[back], targets[back])
+
+
+def _union(known: np.ndarray, new: np.ndarray) -> np.ndarray:
+    if not len(known):
+        return new
+    if known.dtype.kind != new.dtype.kind:
+        raise ValueError(f"ids are numbers here ({known[0]!r}) and words there ({new[0]!r})")
+    return np.union1d(known, new)
+
+
+def _row_groups(files: Any, columns: tuple, target: str | None) -> list[RowGroup]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = files if isinstance(files, list | tuple) else [files]
+    paths = [path for name in files for path in sorted(glob(str(name)))]
+    if not paths:
+        raise ValueError(f"{files[0]}: no such file")
+    groups = []
+    for path in paths:
+        try:
+            held = pq.read_metadata(path)
+        except (OSError, pa.ArrowInvalid) as why:
+            raise ValueError(f"{path}: not a Parquet file that can be read ({why})") from None
+        names = held.schema.to_arrow_schema().names
+        if columns[0] is None:
+            if len(names) < 3:
+                raise ValueError(f"{path}: 3 columns are needed, the file has {', '.join(names)}")
+            # i, j, k and the target in a file are j, k, i in the table.
+            columns = tuple(names[:2] if len(columns) == 2 else [*names[1:3], names[0]])
+            target = next(iter(names[len(columns) :]), None)
+        if target is None and len(columns) == 2:
+            raise ValueError(f"{path}: the column with the values has to be named")
+        for name in (*columns, *([target] if target else [])):
+            if name not in names:
+                raise ValueError(f"{path}: no column {name!r}: the file has {', '.join(names)}")
+        for group in range(held.num_row_groups):
+            count = held.row_group(group).num_rows
+            if count:
+                groups.append(RowGroup(path, group, count, columns, target))
+    if not groups:
+        raise ValueError(f"{paths[0]}: no observations")
+    return groups
+
+
+# So little of a sub-round or of an epoch is run at once with what comes before it, and so little of
+# what was asked for is left to the next time: blocks would change hands for it.
+_REST = 0.2
+
+
+class ClusterSamples(AnySamples):
+    """The samples of a run, by sub-rounds."""
+
+    def __init__(self, plan: Plan, box: list, sizes: dict[int, int], seen: Chunk):
+        self.plan, self.box, self.sizes = plan, box, sizes
+        self.index, self.targets = seen
+        groups = plan.schedule.groups
+        self.rounds = [0] * len(groups)  # samples of each sub-round
+        for bucket, size in sizes.items():
+            self.rounds[bucket // groups.shape[1]] += size
+        self.key = 0
+
+    def __len__(self) -> int:
+        return sum(self.rounds)
+
+    def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
+        """All samples, of which the engine runs as many at a time as it is told to."""
+        self.key = int(rng.integers(2**63))
+        self._order, self._turn = rng.permutation(len(self.rounds)), 0
+        self._done, self._asked = [0] * len(self.rounds), 0
+        whole: Any = Span(self, len(self))
+        yield Chunk(whole, whole)
+
+    def visits(self, count: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """The next samples, as parts of sub-rounds, about as many as asked for. Each call goes on
+        to the next sub-round, so that no rows meet for long and then never again: blocks would
+        learn in bases of their own, and have to unlearn them."""
+        self._asked += count
+        done = sum(self._done)
+        due, left = self._asked - done, len(self) - done
+        few = _REST * due
+        if left <= due + few:
+            due, few = left, 0
+        while due > few:
+            s = int(self._order[self._turn % len(self._order)])
+            self._turn += 1
+            start, size = self._done[s], self.rounds[s]
+            stop = start + due if size - start - due >= _REST * size else size
+            if stop > start:
+                self._done[s] = stop
+                due -= stop - start
+                yield s, (start, stop, size)

@@ -1,0 +1,265 @@
+"""A Ray cluster: the same rounds, by workers of which no two ever hold the same rows."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ...core.factors import Factors
+from ...core.losses import Loss
+from ...core.observations import Chunk, Observations
+from ..base import Engine, open_engine
+from ..cpu.sample_order import share
+from ..schedule import Schedule, schedule
+from .dataset import ClusterSamples, Scattered
+from .distributed_array import Block, Spread
+from .splits import Plan
+from .worker import Job
+from .worker_pool import Crew
+
+# Samples whose rows come to the driver for an evaluation: their mean loss is good to a percent of
+# the loss's spread.
+_EVALUATED = 1 << 14
+
+
+class RayEngine(Engine):
+    """Runs rounds on `workers` workers of a Ray cluster.
+
+    address : of a cluster, as Ray spells it; "local" starts one on this machine, for this process
+        and for nobody else; "auto" finds the one that this machine belongs to, or starts one.
+    threads, gpus : of each worker.
+    checkpoint : a folder that all machines share. After every epoch the state of the run goes
+        there, and the same call begun anew takes up from it.
+    """
+
+    longest = 64  # blocks change hands after every round: in longer ones that is a few percent
+    repairs = 0
+
+    def __init__(
+        self, address: str = "auto", workers: int = 2, *, threads: int = 1, gpus: float = 0,
+        checkpoint: str | None = None,
+    ):  # fmt: skip
+        if workers < 1 or threads < 1:
+            raise ValueError(f"workers={workers}, threads={threads}: at least one of each")
+        self.address, self.workers = address, workers
+        self.threads, self.gpus, self.checkpoint = threads, gpus, checkpoint
+        self._crew: Crew | None = None
+        self._starts = np.zeros(1, np.int64)  # of the blocks of X
+        self._mean = 0.0  # of the squared slopes of the last samples
+        self._libraries = ThreadpoolController()
+
+    def __repr__(self) -> str:
+        return f"RayEngine({self.address!r}, workers={self.workers})"
+
+    def __deepcopy__(self, memo) -> RayEngine:  # for sklearn.clone: settings, no connection
+        return RayEngine(
+            self.address, self.workers, threads=self.threads, gpus=self.gpus,
+            checkpoint=self.checkpoint,
+        )  # fmt: skip
+
+    @property
+    def crew(self) -> Crew:
+        """The workers, who start when they are first needed."""
+        if self._crew is None:
+            self._crew = Crew(self.address, self.workers, self.threads, self.gpus)
+        return self._crew
+
+    def close(self) -> None:
+        """Let the workers go. What they hold has to be fetched before, as `model.factors` does."""
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+
+    def open(
+        self, files, columns: tuple, target: str | None, loss: Loss, symmetric: bool
+    ) -> Scattered:
+        """Observations that stay in their files."""
+        return Scattered.files(self.crew, files, columns, target, loss, symmetric)
+
+    def start(self, shape, rank: int, loss: Loss, *, symmetric: bool, dtype, **how) -> Factors:
+        """Gaussian factors, drawn where they will lie."""
+        factors = Factors.start((0, 0), rank, symmetric=symmetric, dtype=dtype, **how)
+        each = self._lay_out(shape, symmetric, loss).blocks // len(factors.sides)
+        blocks = []
+        for side in range(len(factors.sides)):
+            for first, last in pairwise(_even(shape[side], each)):
+                ref = self.crew[len(blocks)].fresh.remote(factors, side, first, last)
+                blocks.append(Block(ref, last - first))
+        return replace(factors, X=Spread(blocks, rank, dtype), rows=None if symmetric else shape[0])
+
+    def packed(self, factors: Factors) -> Factors:
+        if not factors.gap:
+            return factors
+        return replace(factors, X=factors.compact(), gap=0, room=None)
+
+    def put(self, X: Any) -> Any:
+        """X in blocks; the driver keeps no copy."""
+        if isinstance(X, Spread) or X.ndim == 1:
+            return X
+        import ray
+
+        parts = pairwise(self._starts.tolist())
+        blocks = [Block(ray.put(np.ascontiguousarray(X[a:b])), b - a) for a, b in parts]
+        return Spread(blocks, X.shape[1], X.dtype)
+
+    def get(self, X: Spread) -> Any:
+        """X stays where it is until somebody asks for it as an array."""
+        return X
+
+    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> ClusterSamples:
+        """The samples on the workers' disks, by the blocks that they touch."""
+        if observations.negatives is not None:
+            raise ValueError("negatives are drawn on one machine: events train without a cluster")
+        given = Scattered.handed_over(observations, self.crew)
+        meetings = self._lay_out(given.shape, given.symmetric, given.loss)
+        plan = Plan(
+            uuid4().hex, given.splits, given.apart, meetings, self._starts, shift,
+            str(np.dtype(dtype)), int(rng.integers(2**31)), self.workers,
+        )  # fmt: skip
+        box, sizes = self.crew.sort(plan)
+        seen = given.sampled(min(_EVALUATED, len(given)), rng)
+        seen = Chunk(seen.index + np.array(shift), seen.targets.astype(dtype))
+        data = ClusterSamples(plan, box, sizes, seen)
+        weakref.finalize(data, self.crew.forget, plan.name)
+        return data
+
+    def run(
+        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
+        cap: float = np.inf,
+    ) -> float:  # fmt: skip
+        """The next samples of the epoch, with a frozen diagonal P; returns the sum of squared
+        slopes."""
+        span: Any = chunk.targets
+        X: Any = factors.X
+        data, told, ran = span.data, [], 0
+        for s, part in data.visits(len(span)):
+            for g, group in enumerate(data.plan.schedule.groups[s]):
+                bucket = s * len(data.plan.schedule.groups[s]) + g
+                first, last = share(part, data.sizes.get(bucket, 0))
+                if first == last:
+                    continue
+                ran += last - first
+                blocks = [X.blocks[number] for number in group]
+                turns = [block.turn for block in blocks]
+                job = Job(data.box, bucket, data.key, part, loss.name, P, rates, cap, turns)
+                call = self.crew[g].run.options(num_returns=len(blocks) + 1)
+                *refs, answer = call.remote(job, *(block.ref for block in blocks))
+                for block, ref in zip(blocks, refs, strict=True):
+                    block.becomes(Block(ref, block.rows))
+                told.append((blocks, answer))
+        squares = 0.0
+        answers = self.crew.get([answer for _, answer in told])
+        for (blocks, _), answer in zip(told, answers, strict=True):
+            squares += answer.squares
+            for block, G in zip(blocks, answer.grams, strict=True):
+                block.sketch = G
+        # Buckets are dealt in whole blocks: now a few samples more than asked for, now fewer.
+        self._mean = squares / ran if ran else self._mean
+        return self._mean * len(span)
+
+    def run_sampled(self, *_) -> float:
+        raise ValueError("refresh='sample' runs on one machine")
+
+    def inverse(self, *_) -> np.ndarray:
+        raise ValueError("refresh='sample' runs on one machine")
+
+    def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray:
+        """z of every sample, computed here."""
+        X = factors.X
+        if isinstance(X, Spread):
+            rows, index = np.unique(index, return_inverse=True)
+            X = self.rows(X, rows)
+        return open_engine("cpu").scores(Factors(X), index.astype(np.int64), loss)
+
+    def rows(self, X: Spread, index: np.ndarray) -> np.ndarray:
+        """The rows that an index names."""
+        out, named = np.empty((index.size, X.rank), X.dtype), list(X.named(index.ravel()))
+        calls = [
+            self.crew[number].take.remote(block.ref, rows)
+            for number, (block, _, rows) in enumerate(named)
+        ]
+        answers = self.crew.get(calls)
+        # A thread of BLAS then waits for more, spinning for 30 ms on a core that a worker may need.
+        with self._libraries.limit(limits=1, user_api="blas"):
+            for (block, at, _), rows in zip(named, answers, strict=True):
+                out[at] = block.present(rows)
+        return out.reshape(*index.shape, X.rank)
+
+    def finite(self, X: Spread, index: np.ndarray) -> bool:
+        return all(np.isfinite(G).all() for b in X.blocks if (G := b.sketch) is not None)
+
+    def gram(self, X: Spread) -> np.ndarray:
+        """X^T X from the Grams of its blocks."""
+        unknown = [block for block in X.blocks if block.gram is None]
+        calls = [self.crew[n].gram.remote(block.ref) for n, block in enumerate(unknown)]
+        for block, G in zip(unknown, self.crew.get(calls), strict=True):
+            block.gram = G if block.turn is None else block.turn.T @ G @ block.turn
+        return np.sum([block.gram for block in X.blocks], axis=0)
+
+    def sketch(self, X: Spread) -> np.ndarray:
+        if any(block.sketch is None for block in X.blocks):
+            return self.gram(X)
+        return np.sum([block.sketch for block in X.blocks], axis=0)
+
+    def transform(self, X: Spread, T: np.ndarray) -> None:
+        """X <- X T, when it is next touched."""
+        for block in X.blocks:
+            block.turned(T)
+
+    def sow(self, factors: Factors, start: int, stop: int, scale: float, key: list[int]) -> None:
+        geo, number = np.sqrt(np.prod(np.sqrt(factors.shape))), 0
+        sides: Any = factors.sides
+        for side in sides:
+            for block in side.blocks:
+                small, own = scale * geo / np.sqrt(len(side)), [*key, number]
+                call = self.crew[number].sow
+                ref = call.remote(block.ref, block.turn, start, stop, small, own)
+                block.becomes(Block(ref, block.rows))
+                number += 1
+
+    def write(self, folder: Path, spreads: list[Spread], stem: str) -> list[list[str]]:
+        """Every block to a file, from which it comes from now on: should it be lost with its
+        machine, Ray reads that instead of going back to the beginning."""
+        known: dict[tuple, Block] = {}
+        calls = []
+        for block in (block for X in spreads for block in X.blocks):
+            same = block.ref, id(block.turn)
+            if same in known:
+                block.becomes(replace(known[same]))
+            elif block.file is None:
+                block.file = f"{stem}-{len(calls)}.npy"
+                worker, path = self.crew[len(calls)], str(folder / block.file)
+                calls.append(worker.write.remote(block.ref, block.turn, path))
+                block.ref, block.turn = worker.read.remote(path), None
+                known[same] = block
+        self.crew.get(calls)
+        return [[str(block.file) for block in X.blocks] for X in spreads]
+
+    def read(self, folder: Path, names: list[str], like: Spread) -> Spread:
+        """Blocks from their files."""
+        blocks = [
+            Block(self.crew[number].read.remote(str(folder / name)), block.rows, file=name)
+            for number, (name, block) in enumerate(zip(names, like.blocks, strict=True))
+        ]
+        return Spread(blocks, like.rank, like.dtype)
+
+    def _lay_out(self, shape, symmetric: bool, loss: Loss) -> Schedule:
+        """Cut the rows into blocks, of which none has rows of both sides."""
+        meetings = schedule(loss.arity, self.workers, symmetric)
+        sides, starts = [shape[0]] if symmetric else list(shape), [0]
+        for rows in sides:
+            starts += [starts[-1] + end for end in _even(rows, meetings.blocks // len(sides))[1:]]
+        self._starts = np.array(starts)
+        return meetings
+
+
+def _even(rows: int, parts: int) -> list[int]:
+    """Where the parts begin, and the end."""
+    return [rows * k // parts for k in range(parts + 1)]

@@ -1,0 +1,1 @@
+"""The estimators, which follow scikit-learn's contract."""

@@ -1,0 +1,77 @@
+"""One-file models: named arrays and a line of JSON in a safetensors file, written atomically.
+
+No pickle is ever read, and a file is either the old one or the new one, never half of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from .atomic import replace_file
+
+FORMAT = "scaledsgd/1"
+
+
+class ModelFileError(ValueError):
+    """The file is not a model that this version can read."""
+
+
+def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], facts: dict) -> None:
+    """Write arrays (numbers, or strings) and JSON-able facts to one file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(f"{folder}/m", {"X": np.eye(2), "names": np.array(["a", "é"])}, {"rank": 2})
+    ...     arrays, facts = read(f"{folder}/m")
+    >>> facts, arrays["names"].tolist()
+    ({'rank': 2}, ['a', 'é'])
+    """
+    packed = {name: _pack(array) for name, array in arrays.items()}
+    texts = [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]
+    header = {"format": FORMAT, "facts": json.dumps(facts), "texts": json.dumps(texts)}
+    header["sha256"] = _digest(packed, header)
+    replace_file(path, save(packed, metadata=header))
+
+
+def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
+    """The arrays and facts of a file that `write` wrote."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such model file")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                found = header.get("format", "another program's")
+                raise ModelFileError(f"{path}: the format is {found}, not {FORMAT}")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if header.pop("sha256") != _digest(arrays, header):
+                raise ModelFileError(f"{path}: damaged, its checksum does not match")
+            for name in json.loads(header["texts"]):
+                arrays[name] = np.array(json.loads(arrays[name].tobytes()), dtype=object)
+            return arrays, json.loads(header["facts"])
+    except (SafetensorError, KeyError, ValueError, OSError) as why:
+        if isinstance(why, ModelFileError):
+            raise
+        raise ModelFileError(f"{path}: damaged or not a model file ({why})") from None
+
+
+def _digest(arrays: dict[str, np.ndarray], header: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _pack(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind in "biuf":
+        return np.ascontiguousarray(array)
+    text = json.dumps(array.tolist(), ensure_ascii=False).encode()
+    return np.frombuffer(text, dtype=np.uint8)

@@ -1,0 +1,1 @@
+"""Choices and ratings as comparisons, search and evaluation."""

@@ -1,0 +1,99 @@
+"""What each user chose, and last: what recommendations leave out, and what an event follows."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..io.ids import Ids
+
+
+class Histories:
+    """Items by user, with what she gave them. Users and items are row numbers here.
+
+    >>> told = Histories(Ids())
+    >>> told.add(np.array([0, 1, 0]), np.array([4, 4, 2]), np.array([5.0, 3.0, 1.0]))
+    >>> told.of(np.array([0]))
+    (array([0, 2]), array([2, 4]...), array([1., 5.], dtype=float32))
+    """
+
+    def __init__(self, users: Ids):
+        self.users = users
+        # The last item of each user, -1 where there is none; longer than there are users, so that
+        # new ones rarely move it.
+        self.previous = np.full(0, -1, np.int32)
+        self._table = sp.csr_array((0, 0), dtype=np.float32)
+        self._new: list[tuple] = []  # events that are not in the table yet
+
+    def follow(self, users: np.ndarray, items: np.ndarray) -> None:
+        """Remember the last item of each of these users, in the order of events."""
+        self.room()
+        self.previous[users] = items
+
+    def room(self) -> np.ndarray:
+        """`previous`, long enough for all users."""
+        short = len(self.users) - len(self.previous)
+        if short > 0:
+            more = np.full(max(short, len(self.previous)), -1, np.int32)
+            self.previous = np.concatenate([self.previous, more])
+        return self.previous
+
+    def add(self, users: np.ndarray, items: np.ndarray, values: np.ndarray | None = None) -> None:
+        """Remember events. They are sorted into the table when somebody asks."""
+        values = np.ones(len(users)) if values is None else values
+        self._new.append(
+            (users.astype(np.int32), items.astype(np.int32), values.astype(np.float32))
+        )
+
+    @property
+    def table(self) -> sp.csr_array:
+        """Users x items; of events of a user on the same item the last counts."""
+        if self._new:
+            old = self._table.tocoo()
+            parts = [(*old.coords, old.data), *self._new]
+            users, items, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+            self._table, self._new = last_of(users, items, values), []
+        return self._table
+
+    def of(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where the items of each of the users begin and end, the items, and their values."""
+        table = self.table
+        held = users < len(table.indptr) - 1  # whoever came later has nothing in it
+        begin = np.where(held, table.indptr[np.where(held, users, 0)], 0)
+        end = np.where(held, table.indptr[np.where(held, users + 1, 0)], 0)
+        start = np.concatenate([[0], np.cumsum(end - begin)])
+        at = np.arange(start[-1]) + np.repeat(begin - start[:-1], end - begin)
+        return start, table.indices[at], table.data[at]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it but the names of the users, for a file."""
+        table = self.table
+        return {
+            "previous": self.room()[: len(self.users)],
+            "seen_start": table.indptr,
+            "seen_items": table.indices,
+            "seen_values": table.data,
+        }
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Take back what `arrays` gave."""
+        self.previous = arrays["previous"].copy()
+        start, items, values = (arrays[f"seen_{part}"] for part in ("start", "items", "values"))
+        width = int(items.max(initial=-1)) + 1
+        self._table = sp.csr_array((values, items, start), shape=(len(start) - 1, width))
+
+
+def last_of(users: np.ndarray, items: np.ndarray, values: np.ndarray) -> sp.csr_array:
+    """Users x items with the last value of each pair.
+
+    >>> last_of(np.array([1, 0, 1]), np.array([0, 0, 0]), np.array([3.0, 2.0, 5.0])).toarray()
+    array([[2.], [5.]])
+    """
+    order = np.lexsort((items, users))  # stable: of equal pairs the last one stays last
+    users, items, values = users[order], items[order], values[order]
+    last = np.ones(len(users), bool)
+    last[:-1] = (users[1:] != users[:-1]) | (items[1:] != items[:-1])
+    users, items, values = users[last], items[last], values[last]
+    shape = (int(users.max()) + 1, int(items.max()) + 1)
+    start = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=shape[0]))])
+    return sp.csr_array((values, items, start), shape=shape)

@@ -1,0 +1,85 @@
+"""Who chose or rated what: from a frame, a file or a sparse matrix to columns that are checked."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.validation import real
+from ..io.readers import open_file
+from ..io.tables import columns_of
+
+UNNAMED = "events need the names of two columns: user=... and item=..."
+
+
+class Interactions(NamedTuple):
+    """An event a row, in the order in which they happened, users and items under their own names.
+
+    >>> table = {"who": ["ann", "bob"], "what": [7, 9], "at": [5, 1]}
+    >>> told = read(table, ("who", "what", None, "at"))
+    >>> told.users, told.items, told.values
+    (array(['bob', 'ann'], dtype='<U3'), array([9, 7]), None)
+    """
+
+    users: np.ndarray
+    items: np.ndarray
+    values: np.ndarray | None  # stars, counts or weights; None: all alike
+
+    def kept(self, keep) -> Interactions:
+        values = None if self.values is None else self.values[keep]
+        return Interactions(self.users[keep], self.items[keep], values)
+
+
+def read(data, names: tuple) -> Interactions:
+    """Events from a table whose columns (user, item, value, time) have these names, or from a
+    sparse matrix of users x items, which are then known by their numbers."""
+    if isinstance(data, str | PathLike):
+        data = _opened(data, names)
+    if sp.issparse(data):
+        table = sp.coo_array(data)
+        users, items = table.coords
+        return _checked(users, items, table.data, None)
+    given = [name for name in names if name is not None]
+    found = dict(zip(given, columns_of(data, given), strict=True))
+    user, item, value, time = (None if name is None else found[name] for name in names)
+    return _checked(user, item, value, time)
+
+
+def _opened(path, names: tuple):
+    source = open_file(path)
+    if not source.names:
+        return source.matrix(names[2])
+    if names[0] is None or names[1] is None:
+        raise ValueError(f"{path}: {UNNAMED}")
+    ids, numbers = list(names[:2]), [name for name in names[2:] if name is not None]
+    return source.table(ids, numbers)
+
+
+def _checked(users, items, values, times) -> Interactions:
+    users, items = np.asarray(users), np.asarray(items)
+    values = None if values is None else real(values, "value")
+    times = None if times is None else _moments(times)
+    for name, column in (("items", items), ("values", values), ("times", times)):
+        if column is not None and len(column) != len(users):
+            raise ValueError(f"{len(users)} users and {len(column)} {name} do not pair up")
+    if not len(users):
+        raise ValueError("no observations: the input is empty")
+    for name, column in (("value", values), ("time", times)):
+        if column is not None and not np.isfinite(column).all():
+            at = int(np.argmin(np.isfinite(column)))
+            raise ValueError(f"observation {at}: {name} {column[at]} is not a finite number")
+    told = Interactions(users, items, values)
+    if times is None or (times[1:] >= times[:-1]).all():
+        return told
+    return told.kept(np.argsort(times, kind="stable"))
+
+
+def _moments(times) -> np.ndarray:
+    """Times as numbers that sort; a date that is missing is NaN, as everywhere else."""
+    times = np.asarray(times)
+    if times.dtype.kind != "M":
+        return times if times.dtype.kind in "iu" else real(times, "time")
+    return np.where(np.isnat(times), np.nan, times.astype("datetime64[us]").astype(np.float64))

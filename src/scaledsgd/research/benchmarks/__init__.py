@@ -1,0 +1,1 @@
+"""What is solved, and how fast."""

@@ -1,0 +1,224 @@
+"""Learning from a stream that may break off at any moment.
+
+Events are learned in batches of a fixed number of lines, and a checkpoint is a model file that also
+says how far its source has been read. Whoever goes on from one therefore counts every event once,
+and arrives, with one thread, at the very bits of a run that nobody interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import PathLike
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from ..engines.base import open_engine
+from ..estimators.base import Learner
+from ..estimators.ranker import ItemRanker
+from ..io.atomic import alone
+from ..io.ids import Ids
+from ..io.tables import InputError
+from .sources import Batch, Feed, chosen
+from .validate import Role, screen
+
+BATCH = 32_768  # lines: what a batch costs besides its events is then a few percent
+EVERY = 1_000_000  # lines between checkpoints, and
+SECONDS = 60.0  # seconds, whichever comes first: what a crash may cost in time
+
+# What can be squared safely in the factors' own precision.
+_LARGEST = {"float32": 1e15, "float64": 1e100}
+
+
+def learn_many(model: Learner, batches: Iterable, **columns: str) -> Learner:
+    """One pass over tables that need not exist at the same time: `partial_fit` on each, without a
+    record of each in the history.
+
+    >>> from scaledsgd import MatrixCompleter
+    >>> days = ({"u": [0, 1, 2], "v": [day, 1, 2], "y": [1.0, 2.0, 4.0]} for day in range(9))
+    >>> model = learn_many(MatrixCompleter(rank=1), days, row="u", column="v", value="y")
+    >>> model.factors.shape, len(model.history_)
+    ((3, 9), 0)
+    """
+    for batch in batches:
+        with _quiet(model):
+            model.partial_fit(batch, **columns)  # type: ignore[attr-defined]
+    return model
+
+
+@contextmanager
+def _quiet(model: Learner) -> Iterator[None]:
+    """A history that grows with every batch would not end."""
+    told = model.evaluations, model.verbose
+    model.evaluations, model.verbose = 0, False
+    try:
+        yield
+    finally:
+        model.evaluations, model.verbose = told
+
+
+@dataclass
+class Stream:
+    """A model that learns from a source and keeps its file up to date.
+
+    `columns` are the names of the source's columns by what `partial_fit` calls them. Iterating
+    over `checkpoints` runs the stream.
+    """
+
+    model: Learner
+    feed: Feed
+    out: str | PathLike
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    batch: int | None = None
+    every: int = EVERY
+    seconds: float = SECONDS
+    stopped: Callable[[], bool] = lambda: False
+    refuse: Callable[[str, str], object] = lambda place, why: None  # told of refused lines
+    learned: Callable[[Stream], object] = lambda stream: None  # told after every batch
+
+    lines: int = 0  # of this source, all runs together
+    events: int = 0
+    refused: int = 0
+    written: float = field(default_factory=time.monotonic)  # when the last checkpoint was
+
+    def __post_init__(self):
+        model, feed = self.model, self.feed
+        if hasattr(model, "history_") and model._ids is None:
+            # Rows known by number: those are their ids from now on.
+            model._ids = model._new_ids()
+            for ids, rows in zip(model._ids, model.factors.shape, strict=True):
+                ids.add(np.arange(rows))
+        self._roles, least = _roles(model, self.columns)
+        keys = [role.key for role in self._roles]
+        for key, name in self.columns.items():
+            if name is not None and key not in keys:
+                raise InputError(f"--{key}: the columns of this model are {', '.join(keys)}")
+        found = chosen(feed, keys, self.columns, least)
+        feed.wanted = list(found.values())
+        self._roles = [role for role in self._roles if role.key in found]
+
+    def resume(self) -> None:
+        """Go on where the model's file says that this source was left."""
+        told = self.model._streams.get(self.feed.key)
+        if told is not None:
+            self.lines, self.events, self.refused = (
+                told[name] for name in ("lines", "events", "refused")
+            )
+            self.batch = self.batch or told["batch"]
+            self.feed.go_to(told["position"])
+
+    @property
+    def residual(self) -> float:
+        """Root mean square of what predictions were off by lately, before they were corrected."""
+        trainer = getattr(self.model, "_trainer", None)
+        return float("nan") if trainer is None else trainer.policy.rms
+
+    def checkpoints(self) -> Iterator[Stream]:
+        """Learn to the end of the source. Yields after each checkpoint."""
+        self.batch = self.batch or BATCH
+        # Gram products this small only wait for each other on several threads.
+        with alone(self.out), threadpool_limits(1, "blas"):
+            behind, position = 0, {}
+            for batch in self._batches():
+                self._learn(batch)
+                behind, position = behind + batch.count, batch.after
+                self.learned(self)
+                late = time.monotonic() - self.written >= self.seconds
+                if (behind >= self.every or late) and self._write(position):
+                    behind = 0
+                    yield self
+            if behind and self._write(position):
+                yield self
+
+    def _batches(self) -> Iterator[Batch]:
+        assert self.batch is not None
+        if self.feed.live:
+            while True:
+                batch = self.feed.read(self.batch, self.stopped)
+                broken_off = self.stopped() and batch.count < self.batch
+                if not batch.count or (broken_off and self.feed.again):
+                    return
+                yield batch
+                if batch.count < self.batch:
+                    return
+        with ThreadPoolExecutor(1) as reader:  # the next batch is read while this one is learned
+            coming = reader.submit(self.feed.read, self.batch)
+            while not self.stopped():
+                batch = coming.result()
+                if not batch.count:
+                    return
+                coming = reader.submit(self.feed.read, self.batch)
+                yield batch
+
+    def _learn(self, batch: Batch) -> None:
+        model, known = self.model, hasattr(self.model, "history_")
+        found = screen(self._roles, batch.columns, _kinds(model) if known else {})
+        refused = [(batch.at[row], why) for row, why in found.refused]
+        columns, events = found.columns, len(found.at)
+        if events:
+            keys = [role.key for role in self._roles]
+            if model._symmetric and "column" in keys:
+                # (i, j) and (j, i) are one entry. Under one name it may change as others do.
+                i, j, y = columns
+                turned = np.asarray(i > j, bool)
+                columns = [np.where(turned, j, i), np.where(turned, i, j), y]
+            try:
+                table = dict(zip(keys, columns, strict=True))
+                learn_many(model, [table], **{key: key for key in keys})
+            except ValueError as why:
+                if not known:
+                    raise InputError(f"the first batch, of {events} events: {why}") from None
+                refused += [(batch.at[row], str(why)) for row in found.at]
+                events = 0
+        self.lines += batch.count
+        self.events += events
+        for row, why in sorted([*batch.refused, *refused]):
+            self.refused += 1
+            self.refuse(batch.place(row), why)
+
+    def _write(self, position: dict) -> bool:
+        """A checkpoint, if there is a model yet."""
+        if not hasattr(self.model, "history_"):
+            return False
+        told = {
+            "position": position, "lines": self.lines, "events": self.events,
+            "refused": self.refused, "batch": self.batch,
+        }  # fmt: skip
+        self.model._streams = {**self.model._streams, self.feed.key: told}
+        self.model.save(self.out)
+        self.feed.learned(position)
+        self.written = time.monotonic()
+        return True
+
+
+def set_threads(model: Learner, n_jobs: int) -> None:
+    """Go on with so many threads."""
+    model.n_jobs = n_jobs
+    if hasattr(model, "history_"):
+        model._trainer.engine = open_engine(model.device, n_jobs)
+
+
+def _roles(model: Learner, columns: Mapping) -> tuple[list[Role], int]:
+    """What the columns of a model's events mean, and how many of them there must be."""
+    largest, second = _LARGEST[str(np.dtype(model.dtype))], 0 if model._symmetric else 1
+    low, high = np.clip(model._loss.bounds, -largest, largest).tolist()
+    if not isinstance(model, ItemRanker):
+        roles = [Role("row", 0), Role("column", second), Role("value", None, low, high)]
+        return roles, 3
+    if columns.get("user") or columns.get("item"):
+        users = 2 if model._symmetric else 0  # users have no rows where there are only items
+        return [Role("user", users), Role("item", 1), Role("value", None, -largest, largest)], 2
+    ids = [Role("i", 0), Role("j", second), Role("k", second)]
+    return [*ids, Role("target", None, low, high)], 3
+
+
+def _kinds(model: Learner) -> dict[int, type]:
+    """Whether ids are numbers or words, where that is known."""
+    sides: list[Ids] = list(model._ids or ())
+    if isinstance(model, ItemRanker):
+        sides.append(model._histories.users)
+    return {n: ids.kind for n, ids in enumerate(sides) if ids.kind is not None}

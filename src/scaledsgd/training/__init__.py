@@ -1,0 +1,1 @@
+"""The loop of rounds, and the policies that set its steps."""

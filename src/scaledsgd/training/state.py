@@ -1,0 +1,132 @@
+"""The state of training: what a file remembers of it, and a folder from which a run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..engines.base import Engine
+from ..io import model_file
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+_COUNTERS = ("samples", "seconds", "left", "began")
+_STATE = "state.safetensors"
+
+
+class Kept(NamedTuple):
+    """The factors of one moment. Rows that were added since begin anew."""
+
+    sides: list[Any]
+    spectrum: np.ndarray
+    columns: int
+
+    def packed(self, engine: Engine) -> dict[str, np.ndarray]:
+        """As arrays for a file."""
+        sides = {f"kept{n}": engine.get(side) for n, side in enumerate(self.sides)}
+        return {**sides, "kept_spectrum": self.spectrum, "kept_columns": np.array([self.columns])}
+
+    @classmethod
+    def unpacked(cls, arrays: dict[str, np.ndarray]) -> Kept | None:
+        """From the arrays of a file, if it holds one."""
+        sides = [arrays[name] for name in ("kept0", "kept1") if name in arrays]
+        if not sides:
+            return None
+        return cls(sides, arrays["kept_spectrum"], int(arrays["kept_columns"][0]))
+
+
+def facts_of(trainer: Trainer) -> dict:
+    """All but the arrays, as JSON can hold it."""
+    return {
+        "policy": asdict(trainer.policy),
+        "history": asdict(trainer.history),
+        **{name: getattr(trainer, name) for name in _COUNTERS},
+        "random": trainer.rng.bit_generator.state,
+    }
+
+
+def take_up(trainer: Trainer, facts: dict, P: np.ndarray | None) -> None:
+    """Bring a trainer to the state that a file remembers."""
+    trainer.policy = type(trainer.policy)(**facts["policy"])
+    vars(trainer.history).update(facts["history"])
+    for name in _COUNTERS:
+        setattr(trainer, name, facts.get(name, 0))
+    trainer.P = P
+    trainer.rng.bit_generator.state = facts["random"]
+
+
+class Checkpoint:
+    """A run on a cluster, as it was after its last epoch. One file, replaced as a whole, names the
+    blocks that belong to it; the workers write those."""
+
+    def __init__(self, folder: str | Path, settings: dict):
+        self.folder, self.settings = Path(folder), settings
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._facts: dict = {}
+        if (self.folder / _STATE).exists():
+            self._arrays, self._facts = model_file.read(self.folder / _STATE)
+            if self._facts["settings"] != settings:
+                raise ValueError(
+                    f"{self.folder}: the checkpoint is of a run with other settings: give another "
+                    "folder, or remove it"
+                )
+
+    def seed(self, drawn: int) -> int:
+        """That of the run that goes on, or the one drawn for a new run."""
+        return self._facts.get("seed", drawn)
+
+    def resume(self, trainer: Trainer) -> int:
+        """How many epochs are done, with the trainer as it was then."""
+        if not self._facts:
+            return 0
+        facts, arrays, factors = self._facts, self._arrays, trainer.factors
+        if facts["samples_seen"] != trainer.policy.until:
+            raise ValueError(f"{self.folder}: the checkpoint is of a run on other data")
+        take_up(trainer, facts, arrays.get("P"))
+        factors.spectrum = arrays["spectrum"]
+        engine: Any = trainer.engine
+        read = engine.read
+        factors.X[:] = read(self.folder, facts["blocks"], factors.X)
+        kept = read(self.folder, facts["kept"], factors.X)
+        sides = [kept[: len(factors.left)], kept[len(factors.left) :]]
+        spectrum, columns = arrays["kept_spectrum"], int(arrays["kept_columns"][0])
+        trainer.kept = Kept(sides[: len(factors.sides)], spectrum, columns)
+        return facts["epoch"]
+
+    def save(self, trainer: Trainer, epoch: int) -> None:
+        """Write the state, and remove what no longer belongs to it."""
+        assert trainer.kept is not None
+        engine: Any = trainer.engine
+        spreads = [trainer.factors.X, *trainer.kept.sides]
+        blocks, *kept = engine.write(self.folder, spreads, f"epoch{epoch}")
+        kept = [name for side in kept for name in side]
+        facts = facts_of(trainer) | {
+            "settings": self.settings,
+            "seed": trainer.factors.seed,
+            "samples_seen": trainer.policy.until,
+            "epoch": epoch,
+            "blocks": blocks,
+            "kept": kept,
+        }
+        arrays = {
+            "spectrum": trainer.factors.spectrum,
+            "kept_spectrum": trainer.kept.spectrum,
+            "kept_columns": np.array([trainer.kept.columns]),
+        }
+        if trainer.P is not None:
+            arrays["P"] = trainer.P
+        model_file.write(self.folder / _STATE, arrays, facts)
+        for path in self.folder.glob("epoch*.npy"):
+            if path.name not in {*blocks, *kept}:
+                path.unlink()
+
+    def clear(self) -> None:
+        """Remove the checkpoint, and its folder if nothing else is there."""
+        for path in [*self.folder.glob("epoch*.npy"), self.folder / _STATE]:
+            path.unlink(missing_ok=True)
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()

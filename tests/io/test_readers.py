@@ -1,0 +1,210 @@
+"""Files of every format become the same tables, and every fault is named with its place."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from scaledsgd.io import readers
+from scaledsgd.io.readers import open_file
+from scaledsgd.io.tables import InputError
+
+HEADER = "user,film,stars\n"
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Writes a file into an empty current folder, so that messages have short names in them."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(content: str | bytes, name: str = "a.csv") -> Path:
+        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return Path(name)
+
+    return write
+
+
+def read(path, ids=("user", "film"), numbers=("stars",)):
+    return open_file(path).table(ids, numbers)
+
+
+def refusal(path, **columns) -> str:
+    with pytest.raises(InputError) as caught:
+        source = open_file(path)
+        source.first(3)
+        read(path, **columns)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_all_formats_hold_the_same_table(written):
+    written(HEADER + "ann,7,4.5\nbob,9,3\n")
+    written(HEADER.replace(",", "\t") + "ann\t7\t4.5\nbob\t9\t3\n", "a.tsv")
+    frame = pd.DataFrame({"user": ["ann", "bob"], "film": [7, 9], "stars": [4.5, 3.0]})
+    frame.to_parquet("a.parquet")
+    np.savez("a.npz", user=np.array(["ann", "bob"]), film=[7, 9], stars=[4.5, 3.0])
+    for name in ("a.csv", "a.tsv", "a.parquet", "a.npz"):
+        assert open_file(name).names == ["user", "film", "stars"]
+        table = read(name)
+        assert table["user"].tolist() == ["ann", "bob"]
+        assert table["film"].dtype == np.int64 and table["film"].tolist() == [7, 9]
+        assert table["stars"].dtype == np.float64 and table["stars"].tolist() == [4.5, 3.0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_blocks_make_no_difference(written, monkeypatch, size):
+    monkeypatch.setattr(readers, "_BLOCK", size)
+    monkeypatch.setattr(readers, "_BATCH", size)
+    table = read(written(HEADER + "1,a,1\n\n2,b,2\n3,c,3\nx,d,4\n"))
+    assert table["user"].tolist() == ["1", "2", "3", "x"]
+    assert table["stars"].tolist() == [1, 2, 3, 4]
+    assert [table.place(row) for row in range(4)] == [f"a.csv, line {n}" for n in (2, 4, 5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("column", "ids"),
+    [
+        (["1", "2"], [1, 2]),
+        (["1", "x"], ["1", "x"]),
+        (["007", "7"], ["007", "7"]),  # as numbers they would be the same
+        (["1.0", "2"], [1, 2]),  # a column that was made of floats
+        (["9223372036854775807"], [2**63 - 1]),
+        (["1e5", "x y", "é"], ["1e5", "x y", "é"]),
+    ],
+)
+def test_ids_are_numbers_or_words(written, column, ids):
+    table = read(written("user,film,stars\n" + "".join(f"{name},1,1\n" for name in column)))
+    assert table["user"].tolist() == ids
+
+
+def test_quotes_byte_order_marks_and_other_line_ends(written):
+    table = read(written(b'\xef\xbb\xbfuser, film, stars\r\n"a, b", "c ""d""", 1\r\n'))
+    assert table["user"].tolist() == ["a, b"] and table["film"].tolist() == ['c "d"']
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "a.csv: the file is empty"),
+        ("\n\n", "a.csv: the file is empty"),
+        ("1,2,3\n4,5,6\n", "a.csv, line 1: '1' is a number: the header is missing"),
+        ("user,film\n1,2\n", "a.csv: 3 columns are needed, the file has user, film"),
+        (HEADER + "1,2,3\n4,5\n", "a.csv, line 3: 2 fields, but the header has 3"),
+        (HEADER + "1,2,3\n\n4,5,x\n", "a.csv, line 4, column 'stars': 'x' is not a number"),
+        (HEADER + "1,2,\n", "a.csv, line 2, column 'stars': nothing where a number belongs"),
+        (HEADER + ",2,3\n", "a.csv, line 2, column 'user': nothing where an id belongs"),
+        (HEADER + "1,2,3\n-1,2,3\n", "a.csv, line 3, column 'user': id -1 is not a whole number"),
+        (HEADER + "1,2,3\n1.5,2,3\n", "a.csv, line 3, column 'user': id 1.5 is not a whole"),
+        (HEADER + "1,2,3\nnan,2,3\n", "a.csv, line 3, column 'user': id nan is not a whole"),
+        (HEADER + f"{2**63},2,3\n", "a.csv, line 2, column 'user': id 9223372036854775808 is not"),
+        (b"user,film,stars\n1,2,3\n\xff,2,3\n", "a.csv, line 3: byte 0xff is not UTF-8"),
+        (HEADER + "1,2\0,3\n", "a.csv, line 2: a NUL byte"),
+        (HEADER + '1,2,3\n"4,5,6\n7,8,9\n', "a.csv, line 3: not a table (unexpected end of data)"),
+        (HEADER + '1,2,"' + 200_000 * "x" + '"\n', "a.csv, line 2: not a table (field larger"),
+        ("user,film,stars,user\n1,2,3,4\n", "a.csv: column 'user' is there 2 times"),
+    ],
+)
+def test_faults_of_text(written, content, message):
+    assert refusal(written(content)).startswith(message)
+
+
+def test_unknown_columns_are_answered_with_the_known(written):
+    path = written(HEADER + "1,2,3\n")
+    assert refusal(path, ids=["usr"]) == "a.csv: no column 'usr': the file has user, film, stars"
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([1.0, 2.5], "row 2, column 'user': id 2.5 is not a whole number"),
+        ([1, -2], "row 2, column 'user': id -2 is not a whole number"),
+        (np.array([1, 2**63], dtype=np.uint64), "row 2, column 'user': id 9223372036854775808"),
+        ([np.inf, 1], "row 1, column 'user': id inf"),
+        ([True, False], "row 1, column 'user': id True is neither"),
+    ],
+)
+def test_faults_of_typed_ids(written, column, message):
+    np.savez("a.npz", user=column, film=[1, 2], stars=[1.0, 2.0])
+    assert refusal(Path("a.npz")).startswith(f"a.npz, {message}")
+    pd.DataFrame({"user": column, "film": [1, 2], "stars": [1.0, 2.0]}).to_parquet("a.parquet")
+    assert refusal(Path("a.parquet")).startswith(f"a.parquet, {message}")
+
+
+def test_gaps_in_parquet(written):
+    pd.DataFrame({"user": ["a", None], "film": [1, 2], "stars": [1, 2]}).to_parquet("a.parquet")
+    assert refusal(Path("a.parquet")) == "a.parquet, row 2, column 'user': nothing there"
+
+
+def test_parquet_without_pyarrow_says_how_to_get_it(written, monkeypatch):
+    there = builtins.__import__
+
+    def missing(name, *rest):
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return there(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    assert "pip install 'scaledsgd[parquet]'" in refusal(written("x", "a.parquet"))
+
+
+def test_matrices(written):
+    M = sp.coo_array(([1.0, 0.0], ([0, 1], [2, 0])), shape=(2, 3))
+    sp.save_npz("sparse.npz", M)
+    scipy.io.mmwrite("a.mtx", M)
+    for name in ("sparse.npz", "a.mtx"):
+        found = open_file(name).matrix()
+        assert not open_file(name).names and found.nnz == 2  # a stored zero stays
+        assert (found.toarray() == M.toarray()).all()
+    np.savez("full.npz", M=np.eye(2), other=np.zeros((2, 2)))
+    assert open_file("full.npz").matrix("M").tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(InputError, match=r"full.npz: no array 'N': it has M, other"):
+        open_file("full.npz").matrix("N")
+
+
+def damaged_csr() -> sp.csr_array:
+    M = sp.csr_array(np.eye(3))
+    M.indptr[1] = 50  # would take SciPy out of bounds
+    return M
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"x", b"PK\x03\x04 not really an archive", b"%%MatrixMarket matrix coordinate real general\n"],
+)
+@pytest.mark.parametrize("ending", ["npz", "mtx", "parquet"])
+def test_damaged_files(written, content, ending):
+    path = written(content, f"a.{ending}")
+    with pytest.raises(InputError, match=rf"a.{ending}: cannot be read \(.+\)$"):
+        open_file(path).matrix()
+
+
+def test_damaged_sparse_archives(written):
+    sp.save_npz("a.npz", damaged_csr())
+    with pytest.raises(InputError, match=r"a.npz: cannot be read \(indptr"):
+        open_file("a.npz").matrix()
+    whole = Path("a.npz").read_bytes()
+    for cut in range(0, len(whole), 97):
+        Path("a.npz").write_bytes(whole[:cut])
+        with pytest.raises(InputError):
+            open_file("a.npz").matrix()
+
+
+@pytest.mark.parametrize("name", ["nowhere.csv", "a.xlsx", "folder.csv"])
+def test_what_is_not_a_readable_file(written, name):
+    Path("folder.csv").mkdir()
+    with pytest.raises(InputError, match=f"^{name}: "):
+        open_file(name)
+
+
+def test_reading_tells_how_far_it_is(written, monkeypatch):
+    monkeypatch.setattr(readers, "_BLOCK", 10)
+    path = written(HEADER + 1000 * "1,2,3\n")
+    told = []
+    open_file(path).table(["user", "film"], ["stars"], told.append)
+    assert len(told) > 2 and sum(told) == path.stat().st_size

@@ -1,0 +1,79 @@
+"""The best matches among many, exactly and by an index."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from scaledsgd.recommend.search import Search, top_k
+
+# Few different numbers, so that there are ties.
+TABLES = hnp.arrays(
+    np.float32, st.tuples(st.integers(1, 200), st.just(2)), elements=st.sampled_from([-1, 0, 1, 2])
+)
+
+
+@given(table=TABLES, k=st.integers(1, 30), seed=st.integers(0, 99))
+def test_the_best_are_those_of_a_full_sort(table, k, seed):
+    rng = np.random.default_rng(seed)
+    queries = rng.integers(-1, 3, (5, 2)).astype(np.float32)
+    lists = [rng.permutation(len(table))[: rng.integers(len(table) + 1)] for _ in queries]
+    start = np.concatenate([[0], np.cumsum([len(part) for part in lists])])
+    rows, scores = top_k(queries, table, k, (start, np.concatenate(lists)))
+    k = min(k, len(table))
+    for query, excluded, found, best in zip(queries, lists, rows, scores, strict=True):
+        products = table @ query
+        left = np.setdiff1d(np.arange(len(table)), excluded)
+        order = left[np.argsort(-products[left], kind="stable")][:k]
+        assert found.tolist() == order.tolist() + [-1] * (k - len(order))
+        assert best[: len(order)].tolist() == products[order].tolist()
+
+
+def test_many_answers_are_sorted_too():
+    rng = np.random.default_rng(0)
+    table, queries = rng.standard_normal((3000, 4)), rng.standard_normal((3, 4))
+    exclude = np.array([0, 1, 1, 3]), np.array([7, 8, 9])
+    some, all_of_them = (top_k(queries, table, k, exclude) for k in (900, 3000))
+    assert np.array_equal(some[0], all_of_them[0][:, :900])
+    assert all_of_them[0][0, -1] == -1 and 7 not in all_of_them[0][0]
+
+
+def crowd(n: int) -> np.ndarray:
+    """Vectors as they are learned: in clusters, some longer than others."""
+    rng = np.random.default_rng(0)
+    centres = 2 * rng.standard_normal((200, 16))
+    vectors = centres[rng.integers(200, size=n)] + rng.standard_normal((n, 16))
+    return (vectors * rng.lognormal(0, 0.2, (n, 1))).astype(np.float32)
+
+
+def test_an_index_finds_what_an_exact_search_finds():
+    pytest.importorskip("faiss")
+    table = crowd(30_000)
+    alone = np.arange(2001), np.arange(2000)
+    exact, _ = top_k(table[:2000], table, 20, alone)
+    search = Search(table, indexed_from=10_000)
+    found, scores = search.top_k(table[:2000], 20, alone)
+    assert search._index
+    shared = [len(set(a) & set(b)) for a, b in zip(exact.tolist(), found.tolist(), strict=True)]
+    assert np.mean(shared) >= 0.95 * 20
+    assert not (found == np.arange(2000)[:, None]).any() and (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_an_index_that_would_not_help_is_not_used():
+    pytest.importorskip("faiss")
+    table = np.random.default_rng(0).standard_normal((5_000, 32)).astype(np.float32)
+    search = Search(table, indexed_from=1_000)
+    assert np.array_equal(search.top_k(table[:2000], 5)[0], top_k(table[:2000], table, 5)[0])
+    assert search._index is False
+
+
+def test_without_faiss_the_search_is_exact(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    table = crowd(2_000)
+    found = Search(table, indexed_from=1_000).top_k(table, 5)
+    assert np.array_equal(found[0], top_k(table, table, 5)[0])

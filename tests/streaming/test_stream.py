@@ -1,0 +1,243 @@
+"""Streams: every event once, whatever happens on the way."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, load
+from scaledsgd.core.factors import Factors
+from scaledsgd.io import model_file as store
+from scaledsgd.streaming.sources import open_feed
+from scaledsgd.streaming.stream import Stream, learn_many
+from scaledsgd.training.auto_policy import AutoPolicy
+
+COMMAND = [sys.executable, "-m", "scaledsgd"]
+BATCH = 500
+
+
+def events(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Users and items of which one in twenty was never seen before, entries and comparisons."""
+    rng = np.random.default_rng(seed)
+    item = rng.integers(0, 200, count)
+    new = rng.random(count) < 0.05
+    item[new] = 1000 + np.arange(new.sum())
+    j, k = rng.integers(0, 80, (2, count))
+    return {
+        "user": rng.integers(0, 60, count),
+        "item": item,
+        "value": np.abs(np.sin(item)) + 0.1,
+        "i": rng.integers(0, 80, count) + np.arange(count) // 50,
+        "j": j,
+        "k": np.where(j == k, k + 1, k),
+        "target": (j < k).astype(float),
+    }
+
+
+def write(path: Path, table: dict) -> str:
+    """The table in the format that the name asks for; ids are words in text."""
+    if path.suffix == ".parquet":
+        columns = {name: values[: len(values) // 2] for name, values in table.items()}
+        rest = {name: values[len(values) // 2 :] for name, values in table.items()}
+        pq.write_table(pa.table(columns), path.with_name("1.parquet"), row_group_size=700)
+        pq.write_table(pa.table(rest), path.with_name("2.parquet"), row_group_size=333)
+        return str(path.with_name("*.parquet"))
+    rows = list(zip(*(values.tolist() for values in table.values()), strict=True))
+    if path.suffix == ".csv":
+        lines = [",".join(table), *(",".join(f"{v}" for v in row) for row in rows)]
+    else:
+        lines = [json.dumps(dict(zip(table, row, strict=True))) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def run(model, source: str, out: Path, columns: dict, checkpoints: int | None = None) -> None:
+    """A stream from its checkpoint on, and no more of it than so many checkpoints."""
+    model = load(out) if out.exists() else model
+    stream = Stream(model, open_feed(source), out, columns, BATCH, every=2 * BATCH)
+    stream.resume()
+    for number, _ in enumerate(stream.checkpoints(), 1):
+        if number == checkpoints:
+            return
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two models are the same to the bit, clocks aside."""
+    (a, told), (b, heard) = store.read(one), store.read(other)
+    for facts in (told, heard):
+        facts.pop("seconds")
+    arrays = a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+    return arrays and told == heard
+
+
+PAIRS = {"row": "user", "column": "item", "value": "value"}
+SAME_SIDE = {"row": "i", "column": "j", "value": "value"}
+TRIPLETS = {name: name for name in "ijk"} | {"target": "target"}
+EVENTS = {"user": "user", "item": "item"}
+CASES = {
+    "matrix": (lambda: MatrixCompleter(rank=2, random_state=0), PAIRS, "a.csv"),
+    "alpha": (lambda: MatrixCompleter(rank=2, learning_rate=0.1, random_state=0), PAIRS, "a.csv"),
+    "sample": (
+        lambda: MatrixCompleter(rank=2, learning_rate=0.1, refresh="sample", random_state=0),
+        PAIRS,
+        "a.csv",
+    ),
+    "symmetric": (
+        lambda: MatrixCompleter(rank=2, symmetric=True, random_state=0),
+        SAME_SIDE,
+        "a.jsonl",
+    ),
+    "distance": (lambda: DistanceCompleter(rank=2, random_state=0), SAME_SIDE, "a.parquet"),
+    "triplets": (lambda: ItemRanker(rank=3, random_state=0), TRIPLETS, "a.parquet"),
+    "items": (lambda: ItemRanker(rank=3, random_state=0), EVENTS, "a.jsonl"),
+    "users": (lambda: ItemRanker(rank=3, mode="user-item", random_state=0), EVENTS, "a.parquet"),
+}
+
+
+@pytest.mark.parametrize("blown", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_a_stream_that_was_broken_off_ends_as_one_that_was_not(case, blown, tmp_path, monkeypatch):
+    make, columns, name = CASES[case]
+    if blown and case in ("alpha", "sample"):
+        pytest.skip("a learning rate of one's own is not taken back")
+    source = write(tmp_path / name, events(9 * BATCH + 77))
+    saw = AutoPolicy.saw
+    if blown:  # now and then the factors are taken back to a state that the file has to hold
+        monkeypatch.setattr(
+            AutoPolicy, "saw", lambda self, *a: saw(self, *a) and self.total % 7 != 3
+        )
+    run(make(), source, tmp_path / "whole", columns)
+    for checkpoints in (1, 2, 1, None):
+        run(make(), source, tmp_path / "broken", columns, checkpoints)
+    assert same(tmp_path / "whole", tmp_path / "broken")
+    model = load(tmp_path / "whole")
+    assert model._streams[open_feed(source).key]["events"] == 9 * BATCH + 77
+    assert bool(model.history_.rollbacks) == blown
+
+
+def test_the_same_stream_again_teaches_nothing(tmp_path):
+    source = write(tmp_path / "a.csv", events(2000))
+    run(MatrixCompleter(rank=2, random_state=0), source, tmp_path / "m", PAIRS)
+    before = (tmp_path / "m").read_bytes()
+    run(None, source, tmp_path / "m", PAIRS)
+    assert (tmp_path / "m").read_bytes() == before
+    more = write(tmp_path / "b.csv", events(1000, seed=1))
+    run(None, more, tmp_path / "m", PAIRS)
+    assert load(tmp_path / "m")._trainer.samples == 3000
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_kill_dash_nine(name, tmp_path):
+    source = write(tmp_path / name, events(20_000))
+    wanted = ["--new", "ranking", "--rank", "4", "--user", "user", "--item", "item"]
+    wanted += ["--batch", "1000", "--every", "1000", "--json"]
+
+    def start(out: str) -> subprocess.Popen:
+        command = [*COMMAND, "stream", out, "--from", source, *wanted]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE)
+
+    assert start("whole").wait() == 0
+    rng, killed = random.Random(0), 0
+    for _ in range(4):
+        process = start("broken")
+        for _ in range(rng.randrange(1, 5)):  # that many checkpoints, and a little more
+            process.stdout.readline()
+        time.sleep(rng.random() * 0.02)
+        process.kill()
+        killed += process.wait() == -signal.SIGKILL
+    assert killed >= 3
+    assert start("broken").wait() == 0
+    assert same(tmp_path / "whole", tmp_path / "broken")
+    assert not list(tmp_path.glob(".*"))  # nor is anything left lying about
+
+
+def test_stdin_goes_on_after_the_lines_that_were_counted(tmp_path):
+    write(tmp_path / "a.jsonl", events(3000))
+    text = (tmp_path / "a.jsonl").read_bytes()
+    wanted = ["--new", "matrix", "--row", "user", "--column", "item", "--batch", "500"]
+
+    def pipe(out: str, content: bytes) -> dict:
+        command = [*COMMAND, "stream", out, "--from", "-", *wanted, "--json"]
+        done = subprocess.run(command, input=content, cwd=tmp_path, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    assert pipe("whole", text)["events"] == 3000
+    half = b"\n".join(text.split(b"\n")[:1500]) + b"\n"
+    assert pipe("parts", half)["events"] == 1500
+    assert pipe("parts", text)["events"] == 3000
+    assert same(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_with_a_checkpoint(number, status, tmp_path):
+    command = [*COMMAND, "stream", "m", "--from", "-", "--new", "matrix", "--batch", "20"]
+    process = subprocess.Popen(
+        [*command, "--every", "20", "--json"], cwd=tmp_path, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    for n in range(50):
+        process.stdin.write(b'{"row": %d, "column": %d, "value": 1.5}\n' % (n % 7, n % 5))
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["events"] == 20
+    assert json.loads(process.stdout.readline())["events"] == 40
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == status
+    assert json.loads(out)["events"] == 50  # what came by a pipe does not come again
+    assert err.decode() == f"stopped by {number.name}: m holds 50 events\n"
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_growing_row_by_row_rarely_moves_anything(symmetric):
+    factors = Factors.start((4, 4), 3, seed=1, symmetric=symmetric)
+    rooms = []
+    for n in range(5, 3000):
+        factors = factors.grow((n, n))
+        if not rooms or factors.room is not rooms[-1]:
+            rooms.append(factors.room)
+    assert len(rooms) <= 2 * np.log(3000 / 4) / np.log(1.5)
+    direct = Factors.start((2999, 2999), 3, seed=1, symmetric=symmetric)
+    assert np.array_equal(factors.compact(), direct.X)
+
+
+def test_what_a_stream_learns_after_a_fit_is_kept():
+    """A fit that ends in a state worse than its best one goes back to that; a stream does not."""
+    rng = np.random.default_rng(0)
+    M = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 40)) + rng.standard_normal((40, 40))
+    model = MatrixCompleter(rank=3, epochs=30, random_state=0).fit(M)
+    model._trainer.policy.last = 2 * model._trainer.policy.held
+    before = model.factors.X.copy()
+    M[5:] = np.nan  # too few for the policy to look back
+    model.partial_fit(M + 1)
+    assert np.abs(model.factors.X - before).max() > 1e-3
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_rows_added_since_begin_anew_when_a_state_is_taken_back(symmetric):
+    table = {"u": list(range(9)), "v": list(range(9)), "y": [1.0] * 9}
+    names = {"row": "u", "column": "v", "value": "y"}
+    model = MatrixCompleter(rank=2, symmetric=symmetric, random_state=0).partial_fit(table, **names)
+    trainer = model._trainer
+    old = trainer.kept.sides
+    model.partial_fit({"u": [0, 20, 21], "v": [30, 31, 0], "y": [5.0, 5.0, 5.0]}, **names)
+    trainer._come_back()
+    for side, (rows, kept) in enumerate(zip(trainer.factors.sides, old, strict=True)):
+        assert np.array_equal(rows[: len(kept)], kept)
+        assert np.array_equal(rows[len(kept) :], trainer.factors.fresh(side, len(kept), len(rows)))
+        assert len(rows) > len(kept)
+
+
+def test_a_history_does_not_grow_with_the_stream():
+    table = {"u": [0, 1, 2], "v": [0, 1, 2], "y": [1.0, 2.0, 3.0]}
+    model = MatrixCompleter(rank=1, evaluations=2, random_state=0)
+    learn_many(model, [table] * 20, row="u", column="v", value="y")
+    assert (len(model.history_), model._trainer.samples, model.evaluations) == (0, 60, 2)

@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+
+from scaledsgd import MatrixCompleter, Observations
+from scaledsgd.core.factors import Factors
+from scaledsgd.core.losses import LOSSES
+from scaledsgd.training.auto_policy import AutoPolicy
+from scaledsgd.training.metrics import recovery_error
+from scaledsgd.training.policy import Policy
+
+
+def matrix(d=30, rank=3, seed=0):
+    Z = np.random.default_rng(seed).standard_normal((d, rank))
+    return Z @ Z.T
+
+
+def test_evaluations_are_spread_over_the_epoch():
+    told = []
+    model = MatrixCompleter(
+        rank=3, symmetric=True, epochs=2, evaluations=4, callbacks=[told.append], random_state=0
+    ).fit(matrix())
+    assert [p.epoch for p in told] == pytest.approx([0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2])
+    assert model.history_["epoch"] == pytest.approx([p.epoch for p in told])
+    assert model.history_["samples"][-1] == 2 * 840  # 60 of 900 entries are held out
+
+
+def test_the_loss_in_the_history_is_the_mean_loss():
+    M = matrix()
+    model = MatrixCompleter(rank=3, symmetric=True, epochs=1, random_state=0).fit(M)
+    X = model.factors_
+    assert model.history_["loss"][-1] == pytest.approx(np.mean((X @ X.T - M) ** 2) / 2)
+
+
+def test_a_run_stops_at_tol_or_when_a_callback_says_so():
+    model = MatrixCompleter(rank=3, symmetric=True, epochs=500, tol=1e-6, random_state=0)
+    model.fit(matrix())
+    assert model.history_.stopped == "tol"
+    assert model.history_["loss"][-1] <= 1e-6 < model.history_["loss"][-2]
+    model.set_params(callbacks=[lambda p: p.epoch >= 3]).fit(matrix())
+    assert model.history_.stopped == "callback"
+    assert len(model.history_) == 3
+
+
+def test_rounds_stretch_while_p_rests_and_shrink_when_it_moves():
+    policy, factors = Policy(), Factors(np.eye(10, 2))
+    for expected in (2, 4, 8, 16, 32, 32):
+        policy.refreshed(moved=0.01, longest=32)
+        assert policy.round_length(factors) == expected * 10
+    policy.refreshed(moved=0.3, longest=32)
+    assert policy.round_length(factors) == 160
+    policy.refreshed(moved=0.9, longest=32)
+    assert policy.round_length(factors) == 10
+
+
+def test_an_automatic_run_that_blows_up_is_taken_back_and_goes_on(monkeypatch):
+    monkeypatch.setattr(AutoPolicy, "cap", np.inf)
+    start = AutoPolicy.starting_scale
+
+    def too_bold(self, *args):
+        self.theta = 40.0
+        return start(self, *args)
+
+    monkeypatch.setattr(AutoPolicy, "starting_scale", too_bold)
+    model = MatrixCompleter(rank=3, symmetric=True, random_state=0).fit(matrix())
+    assert model.history_.rollbacks > 0
+    assert model.history_["loss"][-1] < 1e-6
+
+
+def test_a_run_that_only_ever_gets_worse_settles_where_it_was_best(monkeypatch):
+    monkeypatch.setattr(AutoPolicy, "review", lambda self, *_: "bad")
+    model = MatrixCompleter(rank=3, symmetric=True, random_state=0).fit(matrix())
+    assert (model.history_.stopped, model.history_.rollbacks) == ("settled", 6)
+
+
+def test_steps_are_the_same_share_of_every_side():
+    factors = Factors(np.zeros((14, 2)), rows=4, spectrum=np.zeros(2))
+    left, right = AutoPolicy().rates(factors, LOSSES["squared"])
+    assert left / right == pytest.approx(10 / 4)
+    j, k, i = AutoPolicy().rates(factors, LOSSES["bpr"])
+    assert j == k
+    assert i / j == pytest.approx(10 / 4)
+
+
+def test_damping_is_in_units_of_the_spectrum():
+    policy = Policy(learning_rate=0.3, damping=2.0)
+    policy.expects(0.5)
+    factors = Factors(np.zeros((16, 1)))
+    assert policy.eta(factors, LOSSES["squared"]) == pytest.approx(2 * 16 * 0.5)
+    assert MatrixCompleter(learning_rate=0.3)._policy().damping == 0
+
+
+@pytest.mark.parametrize(("turning", "bound"), [(0.0, 1e-9), (0.02, 0.1)])
+def test_a_stream_is_followed_where_it_goes(turning, bound):
+    """Five samples a row, then the truth turns a little: the step never falls asleep."""
+    rng = np.random.default_rng(0)
+    A, B, C = rng.standard_normal((3, 300, 3))
+    model = MatrixCompleter(rank=3, random_state=0, evaluations=0)
+    for batch in range(150):
+        L = np.cos(turning * batch) * A + np.sin(turning * batch) * B
+        i, j = rng.integers(0, 300, (2, 1500))
+        model.partial_fit(Observations.pairs(i, j, (L[i] * C[j]).sum(axis=1), shape=(300, 300)))
+    assert recovery_error(model.row_factors_, model.column_factors_, L, C) < bound
