@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..core.choices import Choices
 from ..core.factors import Factors
 from ..core.linalg import Algebra
 from ..core.losses import Loss
@@ -43,6 +44,28 @@ class Samples(Protocol):
     def fair(self, count: int) -> Chunk:
         """So many samples from all over: the first of them, if they lie in random order."""
         return Chunk(self.index[:count], self.targets[:count])
+
+
+class SquaredRound(NamedTuple):
+    """What is frozen for a round of the whole-data squared loss. Users first in every pair."""
+
+    theta: float
+    seen: list[np.ndarray]  # (rows,), (columns,): the sum of the weights of a row's choices
+    ridges: list[np.ndarray]  # (rows,), (columns,)
+    grams: np.ndarray  # (2, r): alpha_0 times the diagonal of a side's Gram
+    means: np.ndarray  # (2, r): x_q^2 averaged over the choices
+
+
+class SoftmaxRound(NamedTuple):
+    """What is frozen for a round of the sampled softmax."""
+
+    P: np.ndarray  # (2, r, r): the damped inverse Gram of the users, and of the items
+    alphas: tuple[float, float]  # the step at the beginning and at the end
+    block: int  # choices that share their negatives
+    tau: float
+    c: float
+    cosine: bool
+    ridge: float
 
 
 class Engine(Algebra, Protocol):
@@ -104,6 +127,24 @@ class Engine(Algebra, Protocol):
     def inverse(self, factors: Factors, eta: float) -> np.ndarray:
         """(X^T X + eta I)^-1 of each side, (sides, r, r)."""
         raise ValueError("refresh='sample' runs on device='cpu'")
+
+    def run_squared(
+        self, factors: Factors, choices: Choices, order: np.ndarray, round: SquaredRound
+    ) -> float:
+        """Step once on each of the choices, in the basis in which both Grams are diagonal.
+
+        Args: order (n,), positions of the choices. Returns: the sum of their squared residuals."""
+        raise ValueError("choices are learned on device='cpu' or 'cuda'")
+
+    def run_softmax(
+        self, factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
+        round: SoftmaxRound,
+    ) -> float:  # fmt: skip
+        """Step once on each block of the choices.
+
+        Args: order (n,), positions of the choices; negatives (blocks, N), items that each block
+        shares. Returns: the sum of their losses."""
+        raise ValueError("choices are learned on device='cpu' or 'cuda'")
 
     def scores(self, factors: Factors, index: Any, loss: Loss) -> Any:
         """Args: index (n, arity). Returns: z of every sample (n,), where the index is."""

@@ -9,12 +9,14 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.linalg import LINE, NumpyAlgebra, aligned, floored, pitch
 from ...core.losses import Loss
 from ...core.observations import Observations
-from ..base import Chunk, Engine
+from ..base import Chunk, Engine, SoftmaxRound, SquaredRound
 from . import step_kernels
+from .choices import run_softmax, run_squared
 from .sample_order import MiniBatch, Next
 from .thread_blocks import TOGETHER, DrawnNegatives, ThreadBlocks, blocks, in_turn, meetings
 
@@ -162,6 +164,18 @@ class CpuEngine(NumpyAlgebra, Engine):
                 if done < len(part.targets)
             ]
         return total
+
+    def run_squared(
+        self, factors: Factors, choices: Choices, order: np.ndarray, round: SquaredRound
+    ) -> float:
+        return run_squared(factors, choices, order, round, self._threads, self.n_jobs)
+
+    def run_softmax(
+        self, factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
+        round: SoftmaxRound,
+    ) -> float:  # fmt: skip
+        threads, jobs = self._threads, self.n_jobs
+        return run_softmax(factors, choices, order, negatives, round, threads, jobs)
 
     def inverse(self, factors: Factors, eta: float) -> np.ndarray:
         """(X^T X + eta I)^-1 of every side, a singular Gram held at its floor."""
