@@ -18,18 +18,14 @@ from numba.extending import overload, register_jitable
 from ...core.losses import LOSSES, Loss, sigmoid
 from . import permutations as orders
 from . import prefetch as memory
-from . import vectors as simd
+from .intrinsics import WIDTHS, bodies, load, store, total, totals, zeros
 from .permutations import fetch_block, fetch_targets, place
+from .plain import FAST
 from .prefetch import ahead, fetch
-from .vectors import load, store, total, totals, zeros
-
-# Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
-# register get the smallest that holds them, and are not loaded twice.
-WIDTHS = (4, 8, 16)
 
 
 def _jit(function):
-    fast = set(simd.FAST)
+    fast = set(FAST)
     return numba.njit(nogil=True, cache=True, fastmath=fast, error_model="numpy")(function)
 
 
@@ -44,7 +40,7 @@ def _compiled(factory, name: str, width: int, **options):
     loss = LOSSES[name]
     # Numba's disk cache looks at this file and at what a kernel closes over, and takes functions by
     # their name: without the hash an edited loss would run as its old binary.
-    parts = loss.slope, memory, orders, simd
+    parts = loss.slope, memory, orders, bodies
     source = "".join(map(inspect.getsource, parts))
     version = hashlib.sha256(source.encode()).hexdigest()
     return factory(loss, register_jitable(loss.slope), width, version, **options)
