@@ -46,14 +46,16 @@ def _compiled(factory, name: str, width: int, **options):
     return factory(loss, register_jitable(loss.slope), width, version, **options)
 
 
-# The sigmoid less a half is z p(z^2) / q(z^2) up to 7e-9, below half a unit of float32's last place
+# The sigmoid less a half is z p(z^2) / q(z^2) up to 8e-9, below half a unit of float32's last place
 # near 1: fitted to its largest error for |z| <= 17.5, beyond which a float32 cannot tell it from 1.
-# A step of BPR at r = 3 takes half as long as with an exponential.
+# A step of BPR at r = 3 takes half as long as with an exponential. benchmarks/fit_sigmoid.py fits.
 _END = np.float32(17.5)
-_P = (0.249999982, 0.00836863844, 5.47859565e-05, 8.12352381e-08, 1.33160492e-11)
-_Q = (1.0, 0.116807816, 0.00161981574, 5.16190256e-06, 3.08081446e-09)
-_P0, _P1, _P2, _P3, _P4 = map(np.float32, _P)
-_Q0, _Q1, _Q2, _Q3, _Q4 = map(np.float32, _Q)
+SIGMOID = (
+    (0.249999982, 0.00836863844, 5.47859565e-05, 8.12352381e-08, 1.33160492e-11),
+    (1.0, 0.116807816, 0.00161981574, 5.16190256e-06, 3.08081446e-09),
+)
+_P0, _P1, _P2, _P3, _P4 = map(np.float32, SIGMOID[0])
+_Q0, _Q1, _Q2, _Q3, _Q4 = map(np.float32, SIGMOID[1])
 
 
 @overload(sigmoid)
