@@ -15,10 +15,10 @@ used in one file only, and a test holds this list against the source:
 | `get_data_type` | cpu/llvm.py | LLVM's type of an item |
 | `get_abi_sizeof` | cpu/llvm.py | bytes of an item |
 | `cache_path` | ../cli/doctor.py | where compiled kernels are kept |
-| `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` | cluster/worker_pool.py | "0" has Ray listen on loopback only |
+| `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` | cluster/worker_pool.py | "0": only loopback listens |
 | `RAY_AUTH_MODE` | cluster/worker_pool.py | a cluster of ours asks for a token ... |
 | `RAY_AUTH_TOKEN` | cluster/worker_pool.py | ... which only this process knows |
 | `RAY_TMPDIR` | cluster/worker_pool.py | the folder of the next |
-| `ray_current_cluster` | cluster/worker_pool.py | the file in which `ray start` leaves its address |
+| `ray_current_cluster` | cluster/worker_pool.py | where `ray start` leaves its address |
 | `why.cause` | cluster/worker_pool.py | of a RayTaskError: the error that the worker met |
 """
