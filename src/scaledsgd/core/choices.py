@@ -50,6 +50,13 @@ class Choices:
         """Some of them, by slice, mask or positions."""
         return Choices(self.users[part], self.items[part], self.weights[part], self.shape)
 
+    def joined(self, other: Choices) -> Choices:
+        """These and others."""
+        columns = ("users", "items", "weights")
+        both = (np.concatenate([getattr(self, c), getattr(other, c)]) for c in columns)
+        users, items, weights = both
+        return Choices(users, items, weights, self.shape)
+
     def row_weights(self) -> list[np.ndarray]:
         """The sum of the weights of each user (rows,) and of each item (columns,), float64."""
         return [

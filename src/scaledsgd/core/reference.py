@@ -103,8 +103,8 @@ def squared_steps(U, V, choices: Choices, order, theta: float, alpha0: float, ri
     """ScaledSGD on the whole-data squared loss, choice after choice, with Grams as they are at the
     beginning; U and V are in a basis in which both Grams are diagonal, and change in place.
 
-    A choice carries the share w / n of what the other entries and the
-    ridge ask of its row, n the sum of that row's weights. P is the inverse of the curvature of all of it."""
+    A choice carries the share w / n of what the other entries and the ridge ask of its row, n being
+    the sum of that row's weights. P is the inverse of the curvature of all of it."""
     seen = choices.row_weights()
     grams = [alpha0 * (side**2).sum(axis=0) for side in (U, V)]
     means = [w @ side**2 / w.sum() for w, side in zip(seen, (U, V), strict=True)]

@@ -46,6 +46,9 @@ class Samples(Protocol):
         return Chunk(self.index[:count], self.targets[:count])
 
 
+_NO_CHOICES = "choices are learned on one machine: give device='cpu' or 'cuda', and no engine"
+
+
 class SquaredRound(NamedTuple):
     """What is frozen for a round of the whole-data squared loss. Users first in every pair."""
 
@@ -134,7 +137,7 @@ class Engine(Algebra, Protocol):
         """Step once on each of the choices, in the basis in which both Grams are diagonal.
 
         Args: order (n,), positions of the choices. Returns: the sum of their squared residuals."""
-        raise ValueError("choices are learned on device='cpu' or 'cuda'")
+        raise ValueError(_NO_CHOICES)
 
     def run_softmax(
         self, factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
@@ -144,7 +147,7 @@ class Engine(Algebra, Protocol):
 
         Args: order (n,), positions of the choices; negatives (blocks, N), items that each block
         shares. Returns: the sum of their losses."""
-        raise ValueError("choices are learned on device='cpu' or 'cuda'")
+        raise ValueError(_NO_CHOICES)
 
     def scores(self, factors: Factors, index: Any, loss: Loss) -> Any:
         """Args: index (n, arity). Returns: z of every sample (n,), where the index is."""
@@ -172,6 +175,18 @@ class Engine(Algebra, Protocol):
     def start(self, shape, rank: int, loss: Loss, **how) -> Factors:
         """Gaussian factors for a matrix of that shape, wherever they are best drawn."""
         return Factors.start(shape, rank, **how)
+
+    def squares(self, X: Any, weights: np.ndarray) -> np.ndarray:
+        """Args: weights (k, d). Returns: x_q^2 summed over the rows with each of them, (k, r)."""
+        raise ValueError(_NO_CHOICES)
+
+    def weighted_gram(self, X: Any, weights: np.ndarray) -> np.ndarray:
+        """Args: weights (d,). Returns: the sum of w x x^T over the rows (r, r), in float64."""
+        raise ValueError(_NO_CHOICES)
+
+    def set_lengths(self, X: Any, length: float, rng: np.random.Generator) -> None:
+        """Make every row as long as told; rows of zeros are drawn."""
+        raise ValueError(_NO_CHOICES)
 
     def scale(self, X: Any, columns: np.ndarray) -> None:
         """Multiply every column by its number."""

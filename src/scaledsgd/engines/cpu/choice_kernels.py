@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+import scipy.linalg  # noqa: F401  (np.dot inside compiled code calls SciPy's BLAS)
 from numba.extending import register_jitable
-from scipy.linalg import cython_blas  # noqa: F401  (np.dot inside compiled code calls SciPy's BLAS)
 
 _jit = numba.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 

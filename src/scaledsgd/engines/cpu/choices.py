@@ -32,8 +32,10 @@ def run_squared(
     )  # fmt: skip
 
     def work(part: np.ndarray) -> float:
-        return kernels.squared(
-            U, V, factors.rank, choices.users, choices.items, choices.weights, part, *frozen
+        return float(
+            kernels.squared(
+                U, V, factors.rank, choices.users, choices.items, choices.weights, part, *frozen
+            )
         )
 
     jobs = max(1, min(jobs, int(np.sqrt(len(order) / _LEAST))))
@@ -72,9 +74,9 @@ def run_softmax(
 
             def work(t, part=(users, items, weights), cuts=cuts, alpha=alpha):
                 at = slice(cuts[t], cuts[t + 1])
-                own = [column[at] for column in part]
+                users, items, weights = (column[at] for column in part)
                 rooms = room[at], gu[at], gi[at], gn[t], mass[t]
-                return kernels.softmax(U, V, *own, W, P, alpha, *how, *rooms)
+                return kernels.softmax(U, V, users, items, weights, W, P, alpha, *how, *rooms)
 
             total += sum(threads(work, list(range(jobs))))
             G = gn.sum(axis=0) if jobs > 1 else gn[0]
