@@ -4,7 +4,6 @@ make again. So it may die at any moment, and whoever takes its place gives the s
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ...core.factors import Factors
 from ...core.linalg import NumpyAlgebra, aligned
 from ...core.losses import LOSSES
+from ...io.atomic import whole_file
 from ..base import Engine, open_engine
 from ..cpu.sample_order import share
 from . import disk as buckets
@@ -132,7 +132,8 @@ class Worker:
     def write(self, block: np.ndarray, turn: np.ndarray | None, path: str) -> None:
         """To a file, which is there as a whole or not at all."""
         block = self.turned(block, turn)
-        buckets.whole(Path(path), lambda file: np.save(file, block))
+        with whole_file(path) as file:
+            np.save(file, block)
 
     def read(self, path: str) -> np.ndarray:
         return np.load(path, allow_pickle=False)
