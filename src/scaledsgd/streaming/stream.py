@@ -17,6 +17,7 @@ from os import PathLike
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from ..core.validation import LARGEST, target_bounds
 from ..engines.base import open_engine
 from ..estimators.base import Learner
 from ..estimators.ranker import ItemRanker
@@ -29,9 +30,6 @@ from .validate import Role, screen
 BATCH = 32_768  # lines: what a batch costs besides its events is then a few percent
 EVERY = 1_000_000  # lines between checkpoints, and
 SECONDS = 60.0  # seconds, whichever comes first: what a crash may cost in time
-
-# What can be squared safely in the factors' own precision.
-_LARGEST = {"float32": 1e15, "float64": 1e100}
 
 
 def learn_many(model: Learner, batches: Iterable, **columns: str) -> Learner:
@@ -204,8 +202,8 @@ def set_threads(model: Learner, n_jobs: int) -> None:
 
 def _roles(model: Learner, columns: Mapping) -> tuple[list[Role], int]:
     """What the columns of a model's events mean, and how many of them there must be."""
-    largest, second = _LARGEST[str(np.dtype(model.dtype))], 0 if model._symmetric else 1
-    low, high = np.clip(model._loss.bounds, -largest, largest).tolist()
+    largest, second = LARGEST[str(np.dtype(model.dtype))], 0 if model._symmetric else 1
+    low, high = target_bounds(model._loss, model.dtype)
     if not isinstance(model, ItemRanker):
         roles = [Role("row", 0), Role("column", second), Role("value", None, low, high)]
         return roles, 3

@@ -11,6 +11,7 @@ import numpy as np
 from ...core.factors import Factors
 from ...core.linalg import NumpyAlgebra, aligned
 from ...core.losses import LOSSES
+from ...core.validation import bad_target
 from ...io.atomic import whole_file
 from ..base import Engine, open_engine
 from ..cpu.sample_order import share
@@ -171,13 +172,8 @@ def _found(split, loss: str, named: bool) -> tuple[list[np.ndarray], float, floa
     for name, ids in zip(split.columns, columns, strict=True):
         if not named and not (ids.dtype.kind == "i" and ids.min() >= 0):
             raise split.refused(name, "row numbers are whole and not negative")
-    low, high = LOSSES[loss].bounds
-    if not np.isfinite(y).all():
-        raise split.refused(split.target, f"{y[~np.isfinite(y)][0]} is not a finite number")
-    if ((y < low) | (y > high)).any():
-        worst = y[(y < low) | (y > high)][0]
-        what = f"target {worst} of the {loss} loss is outside [{low:g}, {high:g}]"
-        raise split.refused(split.target, what)
+    if bad := bad_target(y, LOSSES[loss]):
+        raise split.refused(split.target, bad[1])
     if len(columns) == 3 and (columns[0] == columns[1]).any():
         twice = columns[0][columns[0] == columns[1]][0]
         raise split.refused(split.columns[0], f"a triplet compares item {twice} with itself")
