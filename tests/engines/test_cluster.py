@@ -201,7 +201,7 @@ def test_files_stay_where_they_are_and_the_model_knows_their_ids(engine, tmp_pat
         ({"a": [0], "b": [1]}, "the file has a, b"),
         ({"user": [1], "film": [None], "stars": [1.0]}, "'film': nothing where an id belongs"),
         ({"user": [1], "film": ["x"], "stars": [float("nan")]}, "'stars': nan is not a finite"),
-        ({"user": [1.5], "film": ["x"], "stars": [1.0]}, "'user': ids are whole numbers or words"),
+        ({"user": [1.5], "film": ["x"], "stars": [1.0]}, "'user': id 1.5 is not a whole number"),
     ],
 )
 def test_bad_files_get_one_line(engine, tmp_path, table, told):

@@ -108,7 +108,7 @@ BAD = {
     "no model": (("m2", "--from", "a.csv"), "m2: no such model file"),
     "no source": (("m", "--from", "b.csv"), "b.csv: cannot be read (No such file or directory)"),
     "no parquet": (("m", "--from", "x/*.parquet"), "x/*.parquet: no such file"),
-    "no column": (("m", "--from", "a.csv", "--row", "who"), "column 'who' is there 0 times"),
+    "no column": (("m", "--from", "a.csv", "--row", "who"), "no column 'who': the file has"),
     "not its columns": (("m", "--from", "a.csv", "--i", "user"), "--i: the columns of this model"),
     "no batch": (("m", "--from", "a.csv", "--batch", "0"), "--batch 0: not a whole number from 1"),
     "no folder": (("m", "--from", "a.csv", "--out", "x/y"), "x/y: cannot be written"),
