@@ -107,11 +107,16 @@ def alone(path: str | os.PathLike) -> Iterator[None]:
     except OSError as why:
         raise OSError(f"{path}: cannot be written ({why.strerror})") from None
     try:
-        for stale in path.parent.glob(f".{escape(path.name)}.*{_PART}"):
-            stale.unlink()
+        clear_parts(path)
         yield
     finally:
         lock.release()
+
+
+def clear_parts(path: Path) -> None:
+    """Remove what killed writers have left of a file that nobody else is writing."""
+    for stale in path.parent.glob(f".{escape(path.name)}.*{_PART}"):
+        stale.unlink()
 
 
 def on_disk(path: Path) -> None:

@@ -4,6 +4,7 @@ make again. So it may die at any moment, and whoever takes its place gives the s
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from ...core.factors import Factors
 from ...core.linalg import NumpyAlgebra, aligned
 from ...core.losses import LOSSES
 from ...core.validation import bad_target
-from ...io.atomic import whole_file
+from ...io.atomic import clear_parts, whole_file
 from ..base import Engine, open_engine
 from ..cpu.sample_order import share
 from . import disk as buckets
@@ -133,6 +134,7 @@ class Worker:
     def write(self, block: np.ndarray, turn: np.ndarray | None, path: str) -> None:
         """To a file, which is there as a whole or not at all."""
         block = self.turned(block, turn)
+        clear_parts(Path(path))
         with whole_file(path) as file:
             np.save(file, block)
 

@@ -1,6 +1,6 @@
 """Where the events of a stream come from, a batch of lines at a time: text, Parquet, Redis.
 
-A source hands out cells as it finds them; `screening` tells which of them are events. Where a batch
+A source hands out cells as it finds them; `validate` tells which of them are events. Where a batch
 begins and ends depends on nothing but how many lines were asked for, and every batch knows the
 position after it, from which a new source of the same name goes on.
 """
