@@ -156,7 +156,8 @@ def test_kill_dash_nine(name, tmp_path):
     assert killed >= 3
     assert start("broken").wait() == 0
     assert same(tmp_path / "whole", tmp_path / "broken")
-    assert not list(tmp_path.glob(".*"))  # nor is anything left lying about
+    hidden = {path.name for path in tmp_path.glob(".*")}
+    assert hidden == {".whole.lock", ".broken.lock"}  # nor is anything else left lying about
 
 
 def test_stdin_goes_on_after_the_lines_that_were_counted(tmp_path):
