@@ -89,15 +89,18 @@ class Ids:
 
     def rows(self, names, column: str = "id") -> np.ndarray:
         """Row numbers of names that must be known."""
-        names = _checked(names, column)
-        if self._numbers is not None and names.dtype.kind == "i":
-            rows = self._numbers.rows(names)
-        else:
-            rows = np.fromiter((self._words.get(n, -1) for n in names), np.int64, len(names))
+        rows = self.places(names, column)
         if len(rows) and rows.min() < 0:
-            unknown = names[rows < 0][:1].tolist()[0]
+            unknown = _checked(names, column)[rows < 0][:1].tolist()[0]
             raise ValueError(f"{column} {unknown!r} was never seen in training")
         return rows
+
+    def places(self, names, column: str = "id") -> np.ndarray:
+        """Row numbers of names, -1 for those that are not known."""
+        names = _checked(names, column)
+        if self._numbers is not None and names.dtype.kind == "i":
+            return self._numbers.rows(names)
+        return np.fromiter((self._words.get(n, -1) for n in names), np.int64, len(names))
 
     def alike(self, names: np.ndarray) -> np.ndarray:
         """Names as these are, numbers or words, where they can be. Whether a column of a file holds

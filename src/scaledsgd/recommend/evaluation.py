@@ -140,6 +140,25 @@ def evaluate(
     return _means(measured, k)
 
 
+def top_measures(found: np.ndarray, test) -> tuple[np.ndarray, np.ndarray]:
+    """NDCG and recall of each user from her first k items, best first.
+
+    found : (users, k) items, -1 where there are no more.
+    test : users x items, sparse, of which each row names what is to be found.
+
+    >>> import scipy.sparse as sp
+    >>> top_measures(np.array([[2, 0], [1, -1]]), sp.csr_array([[1, 1, 0], [0, 1, 0]]))
+    (array([0.38685281, 1.        ]), array([0.5, 1. ]))
+    """
+    test, (users, k) = pattern(test), found.shape
+    wanted, places = np.diff(test.indptr), np.arange(2, k + 2)
+    row = np.repeat(np.arange(users), wanted)
+    keys = np.arange(users)[:, None] * (test.shape[1] + 1) + found + 1
+    hits = np.isin(keys, row * (test.shape[1] + 1) + test.indices + 1)
+    ideal = np.cumsum(1 / np.log2(places))[np.clip(wanted, 1, k) - 1]
+    return (hits / np.log2(places)).sum(axis=1) / ideal, hits.sum(axis=1) / np.maximum(wanted, 1)
+
+
 class Drawn(NamedTuple):
     """Test events, and the items among which each is to be found."""
 
