@@ -90,27 +90,32 @@ class Ids:
     def rows(self, names, column: str = "id") -> np.ndarray:
         """Row numbers of names that must be known."""
         names = _checked(names, column)
-        if self._numbers is not None and names.dtype.kind == "i":
-            rows = self._numbers.rows(names)
-        else:
-            rows = np.fromiter((self._words.get(n, -1) for n in names), np.int64, len(names))
+        rows = self._look_up(names)
         if len(rows) and rows.min() < 0:
             unknown = names[rows < 0][:1].tolist()[0]
             raise ValueError(f"{column} {unknown!r} was never seen in training")
         return rows
 
-    def alike(self, names: np.ndarray) -> np.ndarray:
-        """Names as these are, numbers or words, where they can be. Whether a column of a file holds
-        numbers or words depends on all of its rows, and may differ from one file to the next.
+    def find(self, names: np.ndarray) -> np.ndarray:
+        """Row numbers of ids from a file or a command line, -1 where there are none. Whether a
+        column holds numbers or words depends on all of its rows, and may differ between files.
 
-        >>> Ids([7, 12]).alike(np.array(["7", "007"], object))
-        array([7, '007'], dtype=object)
+        >>> Ids([70, 12]).find(np.array(["12", "012"], object))
+        array([ 1, -1])
         """
-        if self.kind in (None, int if names.dtype.kind in "iu" else str):
-            return names
-        if self.kind is str:
-            return names.astype(str).astype(object)
-        return _objects([int(name) if spelled(name) else name for name in names])
+        if self.kind is str and names.dtype.kind == "i":
+            names = names.astype(str).astype(object)
+        elif self.kind is int and names.dtype.kind == "O":
+            good = np.array([spelled(name) and is_whole(int(name)) for name in names], bool)
+            rows = np.full(len(names), -1)
+            rows[good] = self._look_up(names[good].astype(np.int64))
+            return rows
+        return self._look_up(names)
+
+    def _look_up(self, names: np.ndarray) -> np.ndarray:
+        if self._numbers is not None and names.dtype.kind == "i":
+            return self._numbers.rows(names)
+        return np.fromiter((self._words.get(n, -1) for n in names), np.int64, len(names))
 
     def names(self, rows=slice(None)) -> np.ndarray:
         """Names of the rows."""
@@ -185,8 +190,8 @@ def typed_id(text: str, ids: Ids | None, count: int) -> int | str | None:
     """
     if ids is None:
         return int(text) if spelled(text) and int(text) < count else None
-    (name,) = ids.alike(_objects([text])).tolist()
-    return name if name in ids else None
+    rows = ids.find(_objects([text]))
+    return ids.names(rows).tolist()[0] if rows[0] >= 0 else None
 
 
 # --- From files ----------------------------------------------------------------------------------
@@ -222,15 +227,11 @@ class IdColumn:
         """All rows, as int64 or as strings."""
         if not self._blocks:
             return np.zeros(0, np.int64)
-        if self._words:
-            # Whole numbers so far, in their usual spelling: nothing was lost.
-            self._blocks = [
-                block if block.dtype == object else block.astype(str).astype(object)
-                for block in self._blocks
-            ]
-        column = np.concatenate(self._blocks)
         if not self._words:
-            return typed_ids(column, table, name)
+            return typed_ids(np.concatenate(self._blocks), table, name)
+        # Other blocks are numbers in their usual spelling: nothing was lost.
+        texts = (block if block.dtype == object else block.astype(str) for block in self._blocks)
+        column = np.concatenate([block.astype(object, copy=False) for block in texts])
         if all(map(is_number, self._words)) and not any(map(_PADDED.fullmatch, self._words)):
             return self._unworded(column, table, name)
         return column

@@ -10,6 +10,8 @@ from pathlib import Path
 import narwhals as nw
 import numpy as np
 
+from ..core.validation import real
+
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+|nan|inf)", re.IGNORECASE | re.ASCII)
 _OBSERVATION = re.compile(r"observation (\d+): ")  # how Observations and its like begin an error
 
@@ -115,11 +117,7 @@ class Source:
 
 
 def find_column(name: str, names: Sequence[str], path: object = None) -> int:
-    """The place of a column, which must be there once, in a file or (without a path) a table.
-
-    >>> find_column("b", ["a", "b"])
-    1
-    """
+    """The place of a column, which must be there once, in a file or (without a path) a table."""
     found = [at for at, held in enumerate(names) if held == name]
     if len(found) == 1:
         return found[0]
@@ -158,12 +156,15 @@ def choose_columns(
     return found
 
 
-def shown(cell) -> str:
-    """A cell as a message shows it.
+def refuse_others(given: Mapping[str, str | None], keys: Sequence[str], what: str) -> None:
+    """Refuse names of columns that a model, or models of a kind, have not."""
+    for key, name in given.items():
+        if name is not None and key not in keys:
+            raise InputError(f"--{key}: the columns of this {what} are {', '.join(keys)}")
 
-    >>> shown("x"), len(shown("x" * 99))
-    ("'x'", 63)
-    """
+
+def shown(cell) -> str:
+    """A cell as a message shows it."""
     try:
         text = ascii(cell)
     except (ValueError, RecursionError):  # a number of thousands of digits
@@ -234,10 +235,8 @@ def _first_bad_number(values, table: Table, name: str, start: int = 0) -> InputE
 
 def typed_numbers(values: np.ndarray, table: Table, name: str) -> np.ndarray:
     """Numbers from a file that knows what numbers and strings are."""
-    if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
-        return values
     try:
-        return values.astype(np.float64)
+        return real(values)
     except (TypeError, ValueError):
         raise _first_bad_number(values, table, name) from None
 

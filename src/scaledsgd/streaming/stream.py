@@ -23,7 +23,7 @@ from ..estimators.base import Learner
 from ..estimators.ranker import ItemRanker
 from ..io.atomic import alone
 from ..io.ids import Ids
-from ..io.tables import InputError
+from ..io.tables import InputError, refuse_others
 from .sources import Batch, Feed
 from .validate import Role, screen
 
@@ -92,9 +92,7 @@ class Stream:
                 ids.add(np.arange(rows))
         self._roles, least = _roles(model, self.columns)
         keys = [role.key for role in self._roles]
-        for key, name in self.columns.items():
-            if name is not None and key not in keys:
-                raise InputError(f"--{key}: the columns of this model are {', '.join(keys)}")
+        refuse_others(self.columns, keys, "model")
         found = feed.choose({key: self.columns.get(key) for key in keys}, least)
         self._roles = [role for role in self._roles if role.key in found]
 
