@@ -39,9 +39,10 @@ def real(values, what: str = "target") -> np.ndarray:
         raise
 
 
-def finite(values: np.ndarray, what: str, unit: str = "observation") -> None:
-    """Refuse numbers that are infinite or NaN."""
+def finite(values: np.ndarray, what: str, unit: str = "observation") -> np.ndarray:
+    """The values, of which none may be infinite or NaN."""
     refuse(~np.isfinite(values), values, what + " {} is not a finite number", unit=unit)
+    return values
 
 
 def target_bounds(loss: Loss, dtype="float64") -> tuple[float, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,9 +66,9 @@ class Ids:
         names = _checked(names, column)
         kind = int if names.dtype.kind == "i" else str
         if len(names) and self.kind not in (None, kind):
-            new, known = (some[:1].tolist()[0] for some in (names, self.names()))
+            new, old = (some[:1].tolist()[0] for some in (names, self.names()))
             raise TypeError(
-                f"column {column!r}: {new!r} is not of the type of {known!r}, seen before"
+                f"column {column!r}: {new!r} is not of the type of {old!r}, seen before"
             )
         if kind is int and len(names):
             from .numbering import Numbering  # compiled: not loaded for words
@@ -117,7 +117,7 @@ class Ids:
             return self._numbers.rows(names)
         return np.fromiter((self._words.get(n, -1) for n in names), np.int64, len(names))
 
-    def names(self, rows=slice(None)) -> np.ndarray:
+    def names(self, rows: Any = slice(None)) -> np.ndarray:
         """Names of the rows."""
         if self._words:
             return _objects(list(self._words))[rows]
@@ -138,12 +138,10 @@ def _checked(names, column: str) -> np.ndarray:
     if names.dtype.kind == "i":
         return names.astype(np.int64, copy=False)
     if names.dtype.kind in "uf":
-        good = are_whole(names)
+        good, why = are_whole(names), "id {} is not a whole number of 64 bits"
         if not good.all():
             at = int(np.argmin(good))
-            raise ValueError(
-                f"column {column!r}, row {at}: id {names[at]} is not a whole number of 64 bits"
-            )
+            raise ValueError(f"column {column!r}, row {at}: " + why.format(names[at]))
         return names.astype(np.int64, copy=False)
     names = names.astype(object)
     if set(map(type, names)) == {str}:
@@ -151,15 +149,11 @@ def _checked(names, column: str) -> np.ndarray:
     kinds = [str if isinstance(n, str) else int if is_whole(n) else None for n in names]
     for at, kind in enumerate(kinds):
         if kind is None:
-            raise TypeError(
-                f"column {column!r}, row {at}: id {names[at]!r} is neither a string nor an "
-                "integer of 64 bits"
-            )
+            what = f"id {names[at]!r} is neither a string nor an integer of 64 bits"
+            raise TypeError(f"column {column!r}, row {at}: {what}")
         if kind is not kinds[0]:
-            raise TypeError(
-                f"column {column!r}: ids of mixed types, {names[0]!r} in row 0 and "
-                f"{names[at]!r} in row {at}"
-            )
+            what = f"{names[0]!r} in row 0 and {names[at]!r} in row {at}"
+            raise TypeError(f"column {column!r}: ids of mixed types, {what}")
     return names.astype(np.int64) if kinds and kinds[0] is int else names
 
 

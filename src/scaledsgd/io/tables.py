@@ -15,6 +15,7 @@ from ..core.validation import real
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+|nan|inf)", re.IGNORECASE | re.ASCII)
 _OBSERVATION = re.compile(r"observation (\d+): ")  # how Observations and its like begin an error
 
+_NOTHING = "nothing where a number belongs"
 _TOLD = 60  # letters of a cell that a reason shows: a cell may be a megabyte
 
 
@@ -224,11 +225,7 @@ def _first_bad_number(values, table: Table, name: str, start: int = 0) -> InputE
         try:
             float(value)
         except (TypeError, ValueError):
-            why = (
-                f"{str(value)!r} is not a number"
-                if value != ""
-                else "nothing where a number belongs"
-            )
+            why = f"{str(value)!r} is not a number" if value != "" else _NOTHING
             return table.refused(start + at, name, why)
     raise AssertionError("all of them are numbers")
 
