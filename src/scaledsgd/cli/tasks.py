@@ -56,7 +56,7 @@ def estimator(kind: str, settings: Mapping) -> Estimator:
 def train(model: Estimator, source: Source, names: Names) -> None:
     """Fit a model to a file. Columns that are not named are taken in the file's order; the target
     of comparisons may be missing. Events are read where a user or an item is named."""
-    keys = _COLUMNS[model._loss.arity]
+    keys = _COLUMNS[model.objective.arity]
     if not source.names:
         _train_on_matrix(model, source, names)
         return
@@ -111,7 +111,7 @@ def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
 
 def _columns(source: Source, model: Learner, names: Names, least: int) -> dict[str, str]:
     """Names of the columns in the file, at least so many of them, by what fit calls them."""
-    keys = _COLUMNS[model._loss.arity]
+    keys = _COLUMNS[model.objective.arity]
     refuse_others(names, keys, "kind")
     given = {key: names[key] for key in keys if key in names}
     return source.choose(given, max(least, min(len(given), len(source.names))))
@@ -142,15 +142,15 @@ class Query:
 
     def scores(self) -> np.ndarray:
         """z of every line."""
-        return self.model._scores(self._in_order(self.rows))
+        return self.model.scores(self._in_order(self.rows))
 
     def predictions(self) -> np.ndarray:
         """What the target of every line is expected to be."""
-        return self.model._loss.inverse_link(self.scores())
+        return self.model.objective.inverse_link(self.scores())
 
     def evaluation(self) -> dict[str, float]:
         """How far the model is from the targets."""
-        loss = self.model._loss
+        loss = self.model.objective
         y = np.ones(len(self.rows[0])) if self.target is None else self.table[self.target]
         if len(y) == 0:
             raise InputError(f"{self.table.path}: no observations")
@@ -186,7 +186,7 @@ def _ranking_quality(loss: str, z: np.ndarray, y: np.ndarray) -> dict[str, float
 
 def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = False) -> Query:
     """Read a file for a model; targets are read if they are among the names."""
-    *keys, last = _COLUMNS[model._loss.arity]
+    *keys, last = _COLUMNS[model.objective.arity]
     if source.names:
         columns = _columns(source, model, names, least=3 if last in names else len(keys))
         table = _read(source, list(columns.values()), len(keys))
@@ -209,10 +209,10 @@ def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = Fa
 
 def _entries(model: Learner, source: Source, names: Names) -> Table:
     """What a matrix says of its entries, one a row."""
-    if model._loss.arity == 3:
+    if model.objective.arity == 3:
         raise InputError(f"{source.path}: holds a matrix, and comparisons are rows i, j, k")
     S = _matrix(source, names)
-    if model._ids is not None:
+    if model.ids is not None:
         raise InputError(f"{source.path}: holds a matrix, and the model knows its rows by id")
     try:
         seen = Observations.matrix(S)
@@ -224,8 +224,8 @@ def _entries(model: Learner, source: Source, names: Names) -> Table:
 
 def _rows(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
     """Row numbers of ids, -1 for those that were never seen."""
-    if model._ids is not None:
-        return model._ids[side].find(names)
+    if model.ids is not None:
+        return model.ids[side].find(names)
     if names.dtype.kind not in "iu":
         return np.full(len(names), -1)
     return np.where((names >= 0) & (names < model.factors.shape[side]), names, -1)

@@ -6,21 +6,24 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
+from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.linalg import LINE, NumpyAlgebra, aligned, floored, pitch
 from ...core.losses import Loss
 from ...core.observations import Observations
-from ..base import Chunk, Engine
-from . import step_kernels as kernels
-from .sample_order import Hand, Span
-from .thread_blocks import TOGETHER, Apart, Drawn, blocks, in_turn, meetings
+from ..base import Chunk, Engine, SoftmaxRound, SquaredRound
+from . import step_kernels
+from .choices import run_softmax, run_squared
+from .sample_order import MiniBatch, Next
+from .thread_blocks import TOGETHER, DrawnNegatives, ThreadBlocks, blocks, in_turn, meetings
 
 # Bytes of X that are fetched in time without being asked for: they are in the second-level cache.
 NEAR = 1 << 20
+
+_ROWS = 1 << 13  # looked at together: in float64 they stay in the second-level cache
 
 # A thread gets at least this many samples: fewer run sooner than a thread wakes.
 _LEAST = 4096
@@ -38,6 +41,7 @@ class CpuEngine(NumpyAlgebra, Engine):
     array([0.6, 1.8])
     """
 
+    solves_rows = True
     longest = 32  # longer rounds save less than a percent of refreshing
 
     def __init__(self, n_jobs: int = 1):
@@ -62,13 +66,35 @@ class CpuEngine(NumpyAlgebra, Engine):
         return bool(np.isfinite(X[index] if index.size < len(X) else X).all())
 
     def scale(self, X: np.ndarray, columns: np.ndarray) -> None:
-        kernels.scale(X, columns.astype(X.dtype))
+        step_kernels.scale(X, columns.astype(X.dtype))
+
+    def squares(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        out = np.zeros((len(weights), X.shape[1]))
+        for start in range(0, len(X), _ROWS):
+            part = slice(start, start + _ROWS)
+            out += weights[:, part] @ np.square(X[part], dtype=np.float64)
+        return out
+
+    def weighted_gram(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        G, roots = np.zeros((X.shape[1],) * 2), np.sqrt(weights)
+        for start in range(0, len(X), _ROWS):
+            part = slice(start, start + _ROWS)
+            Z = X[part] * roots[part, None].astype(X.dtype)
+            G += Z.T @ Z
+        return G
+
+    def set_lengths(self, X: np.ndarray, length: float, rng: np.random.Generator) -> None:
+        lengths = np.linalg.norm(X, axis=1)
+        empty = lengths < 1e-6
+        X[empty] = rng.standard_normal((int(empty.sum()), X.shape[1]))
+        lengths[empty] = np.linalg.norm(X[empty], axis=1)
+        X *= (length / lengths)[:, None].astype(X.dtype)
 
     def rows(self, X: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Rows of X as an array here."""
         return X[index]
 
-    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Apart:
+    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> ThreadBlocks:
         """A shuffled training copy whose indices point into the stacked X."""
         index, targets = observations.take(dtype)
         for column, by in enumerate(shift):
@@ -85,57 +111,58 @@ class CpuEngine(NumpyAlgebra, Engine):
         if jobs == 1:
             redraw = negatives and partial(negatives.redraw, first=shift[1])
             block = np.zeros(rows, np.uint8)
-            return Apart(index, targets, block, TOGETHER, *share, self.n_jobs, redraw)
+            return ThreadBlocks(index, targets, block, TOGETHER, *share, self.n_jobs, redraw)
         if negatives:
-            return Drawn(index, targets, left, shift[1], negatives, *share, jobs)
+            return DrawnNegatives(index, targets, left, shift[1], negatives, *share, jobs)
         # In comparisons every row may meet every other.
         sides = [slice(0, rows)]
         if begin and index.shape[1] == 2:
             sides = [slice(0, left), slice(begin, rows)]
-        return Apart(index, targets, blocks(index, rows, sides, meet.blocks), meet, *share, jobs)
+        block = blocks(index, rows, sides, meet.blocks)
+        return ThreadBlocks(index, targets, block, meet, *share, jobs)
 
     def run(
-        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
-        cap: float = np.inf,
+        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss,
+        samples: Next | Chunk | MiniBatch, cap: float = np.inf,
     ) -> float:  # fmt: skip
         """One pass with a frozen diagonal P; returns the sum of squared slopes."""
         X, real = factors.X, factors.X.dtype.type
         # Without the gap, which a model from a file does not have: the bits must not depend on it.
         options = {"capped": cap < np.inf, "far": factors.d * X[:1].nbytes > NEAR}
         frozen = np.outer(rates, P).astype(real), real(cap)
-        step = kernels.kernel(kernels.rounds, loss, factors.rank, **options)
+        step = step_kernels.kernel(step_kernels.rounds, loss, factors.rank, **options)
 
-        def work(part: Iterable[Hand]) -> tuple[float, int]:
+        def work(part: Iterable[MiniBatch]) -> tuple[float, int]:
             squares, count = 0.0, 0
-            for hand in part:
-                squares += step(X, *frozen, *hand)
-                count += len(hand)
+            for batch in part:
+                squares += step(X, *frozen, *batch)
+                count += len(batch)
             return squares, count
 
         # Threads that write to the same small table pass its lines back and forth, and two of them
         # are slower than one.
-        held: Any = chunk.targets
-        together = not (isinstance(held, Span) and held.data.groups > 1)
+        ordered = isinstance(samples, Next)
+        together = not (ordered and samples.data.groups > 1)
         threads = in_turn if together and not options["far"] else self._threads
         told = []
-        for parts in self._turns(chunk):
+        for parts in self._sub_rounds(samples):
             told += threads(work, parts)
         squares, count = np.sum(told, axis=0) if told else (0.0, 0)
-        if not isinstance(held, Span):
+        if not ordered:
             return float(squares)
         # Samples are dealt in whole blocks: now a few more than asked for, now fewer.
         self._mean = float(squares / count) if count else self._mean
-        return self._mean * len(held)
+        return self._mean * len(samples)
 
     def run_sampled(
         self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,
-        chunk: Chunk,
+        samples: Next | Chunk,
     ) -> float:  # fmt: skip
         """One pass with the paper's per-sample P, which is brought up to date in place."""
-        step = kernels.kernel(kernels.sampled, loss)
+        step = step_kernels.kernel(step_kernels.sampled, loss)
         total = 0.0
-        for turn in self._turns(chunk):
-            parts = [_together(part) for part in turn]
+        for tasks in self._sub_rounds(samples):
+            parts = [_together(part) for part in tasks]
             total += self._sampled(step, factors, P, eta, rates, parts)
         return total
 
@@ -162,6 +189,18 @@ class CpuEngine(NumpyAlgebra, Engine):
             ]
         return total
 
+    def run_squared(
+        self, factors: Factors, choices: Choices, order: np.ndarray, round: SquaredRound
+    ) -> float:
+        return run_squared(factors, choices, order, round, self._threads, self.n_jobs)
+
+    def run_softmax(
+        self, factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
+        round: SoftmaxRound,
+    ) -> float:  # fmt: skip
+        threads, jobs = self._threads, self.n_jobs
+        return run_softmax(factors, choices, order, negatives, round, threads, jobs)
+
     def inverse(self, factors: Factors, eta: float) -> np.ndarray:
         """(X^T X + eta I)^-1 of every side, a singular Gram held at its floor."""
         inverses = []
@@ -174,18 +213,19 @@ class CpuEngine(NumpyAlgebra, Engine):
         """z of every sample."""
         X = factors.X
         out = np.empty(len(index), X.dtype)
-        score = kernels.kernel(kernels.scoring, loss, factors.rank, far=X.nbytes > NEAR)
-        parts = Hand(index, out).split(self._few(len(index)))
+        score = step_kernels.kernel(step_kernels.scoring, loss, factors.rank, far=X.nbytes > NEAR)
+        parts = MiniBatch(index, out).split(self._few(len(index)))
         self._threads(lambda part: score(X, part.index, part.targets), parts)
         return out
 
-    def _turns(self, chunk: Chunk | Hand) -> Iterable[list[Iterable[Hand]]]:
+    def _sub_rounds(self, samples: Next | Chunk | MiniBatch) -> Iterable[list[Iterable[MiniBatch]]]:
         """Lists of what threads may run at the same time."""
-        held: Any = chunk.targets
-        if isinstance(held, Span):
-            return held.data.turns(len(held))
-        hand = chunk if isinstance(chunk, Hand) else Hand(*chunk)
-        return [[[part] for part in hand.split(self._few(len(hand)))]]
+        if isinstance(samples, Next):
+            return samples.data.sub_rounds(len(samples))
+        batch = (
+            samples if isinstance(samples, MiniBatch) else MiniBatch(samples.index, samples.targets)
+        )
+        return [[[part] for part in batch.split(self._few(len(batch)))]]
 
     def _few(self, samples: int) -> int:
         """Threads for so many samples."""
@@ -197,9 +237,9 @@ class CpuEngine(NumpyAlgebra, Engine):
         return list(_pool(self.n_jobs, os.getpid()).map(work, parts))
 
 
-def _together(part: Iterable[Hand]) -> Chunk:
+def _together(part: Iterable[MiniBatch]) -> Chunk:
     """All hands of a part as one chunk."""
-    chunks = [hand.chunk() for hand in part]
+    chunks = [batch.chunk() for batch in part]
     return Chunk(*(np.concatenate(column) for column in zip(*chunks, strict=True)))
 
 

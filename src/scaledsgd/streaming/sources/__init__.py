@@ -28,7 +28,7 @@ def never() -> bool:
 class Batch(NamedTuple):
     """Some lines of a source."""
 
-    count: int  # lines, those that hold nothing included
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # lines, those that hold nothing included
     columns: list[Any]  # cells of the lines that could be taken apart
     at: Sequence[int] | np.ndarray  # which lines of the batch those are
     refused: list[tuple[int, str]]  # the others, with the reason
