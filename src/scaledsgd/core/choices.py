@@ -36,8 +36,8 @@ class Choices:
         if len(users) == 0:
             raise ValueError("no choices: the input is empty")
         for rows, limit, what in ((users, shape[0], "user"), (items, shape[1], "item")):
-            refuse((rows < 0) | (rows >= limit), 0, rows, what + f" {{}} is not one of {limit}")
-        refuse(~(np.isfinite(weights) & (weights > 0)), 0, weights, "weight {} is not above 0")
+            refuse((rows < 0) | (rows >= limit), rows, what + f" {{}} is not one of {limit}")
+        refuse(~(np.isfinite(weights) & (weights > 0)), weights, "weight {} is not above 0")
         return cls(
             users.astype(np.int32), items.astype(np.int32), weights.astype(np.float32),
             (int(shape[0]), int(shape[1])),

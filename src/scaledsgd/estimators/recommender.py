@@ -203,15 +203,35 @@ class Recommender(Learner):
 
     def partial_fit(self, data, y=None, *, user=None, item=None, weight=None, time=None):
         """Learn from new events; users and items not seen before are added."""
-        if not hasattr(self, "history_"):
-            return self._begin_stream(data, user, item, weight, time)
+        fresh = not hasattr(self, "history_")
+        if fresh:
+            self._check()
         told = self._read(data, user, item, weight, time)
         with self._unless_refused():
-            choices = self._choices(told, fresh=False)
+            if fresh:
+                self._ids, self._streams = [Ids(), Ids()], {}
+                self._histories = Histories(self._ids[0])
+            choices = self._choices(told, fresh=fresh)
+        if fresh:  # a stream from nothing learns by the squared loss, which needs no negatives
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            engine = open_engine(self.device, self.n_jobs, 0)
+            policy = replace(ChoicePolicy("squared"), **self._fixed())
+            self._trainer = self._begin(choices.shape, policy, engine, seed)
+            self.history_, self.measures_ = self._trainer.history, {}
+            self._columns = {"user": user or "user", "item": item or "item"}
+            self.n_features_in_ = choices.shape[1]
+        self._histories.add(choices.users, choices.items, choices.weights)
         self._trainer.grow(choices.shape)
         self._trainer.follow(choices)
-        self._histories.add(choices.users, choices.items, choices.weights)
+        self._fold_in_again(np.unique(choices.users))
         return self
+
+    def _fold_in_again(self, users: np.ndarray) -> None:
+        """Give users whom new events have touched the vectors that all of their choices call for."""
+        trainer, (start, items, weights) = self._trainer, self._histories.of(users)
+        vectors = self._folded(start, items, weights)
+        trainer.factors.X[users] = vectors * trainer.length if self.policy_.by_angle else vectors
+        self._cached = (None,)
 
     def recommend(
         self, user=None, k: int = 10, *, items=None, candidates=None, exclude=None,
@@ -284,7 +304,7 @@ class Recommender(Learner):
         check_is_fitted(self, "history_")
         names = user or self._columns["user"], item or self._columns["item"]
         who, what = (np.asarray(column) for column in columns_of(table, names))
-        users, items = self.user_ids.places(who), self.item_ids.places(what)
+        users, items = self.user_ids.find(who), self.item_ids.find(what)
         known = (users >= 0) & (items >= 0)
         shape = len(self.user_ids), len(self.item_ids)
         test = sp.csr_array((np.ones(known.sum()), (users[known], items[known])), shape=shape)
@@ -380,7 +400,8 @@ class Recommender(Learner):
         return {"measures": self.measures_, "columns": self._columns, "unit": self._unit}
 
     def _memory(self) -> dict[str, np.ndarray]:
-        return self._histories.arrays()
+        seen = {f"weights{n}": weights for n, weights in enumerate(self._trainer.seen)}
+        return seen | self._histories.arrays()
 
     def _restore(self, arrays: dict[str, np.ndarray], facts: dict):
         super()._restore(arrays, facts)
@@ -388,10 +409,7 @@ class Recommender(Learner):
         self._histories.restore(arrays)
         own = facts["own"]
         self.measures_, self._columns, self._unit = own["measures"], own["columns"], own["unit"]
-        table = self._histories.table.tocoo()
-        users, items = table.coords
-        seen = Choices(users, items, table.data, self.factors.shape)
-        self._trainer.seen = seen.row_weights()
+        self._trainer.seen = [arrays["weights0"], arrays["weights1"]]
         return self
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from ..core.validation import finite, real, whole
+from ..core.validation import finite, real, refuse, whole
 from .events import draw_unchosen, pattern
 
 _BLOCK = 1 << 22  # scores held at a time: 32 MB in float64
@@ -79,8 +79,7 @@ def _checked(users, items, times):
     if len(users) == 0:
         raise ValueError("no events: the input is empty")
     for rows, what in ((users, "user"), (items, "item")):
-        if rows.min() < 0:
-            raise ValueError(f"event {int(np.argmin(rows))}: {what} {rows.min()} is negative")
+        refuse(rows < 0, rows, what + " {} is negative", unit="event")
     finite(times, "time", "event")
     return users, items, times
 

@@ -61,16 +61,13 @@ def _opened(path, names: tuple):
 
 def _checked(users, items, values, times) -> Interactions:
     users, items = np.asarray(users), np.asarray(items)
-    values = None if values is None else real(values, "value")
-    times = None if times is None else _moments(times)
+    values = None if values is None else finite(real(values, "value"), "value")
+    times = None if times is None else finite(_moments(times), "time")
     for name, column in (("items", items), ("values", values), ("times", times)):
         if column is not None and len(column) != len(users):
             raise ValueError(f"{len(users)} users and {len(column)} {name} do not pair up")
     if not len(users):
         raise ValueError("no observations: the input is empty")
-    for name, column in (("value", values), ("time", times)):
-        if column is not None:
-            finite(column, name)
     told = Interactions(users, items, values, times)
     if times is None or (times[1:] >= times[:-1]).all():
         return told

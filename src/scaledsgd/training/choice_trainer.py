@@ -24,6 +24,8 @@ from .history import Callback, History, Progress
 WARM_EPOCHS = 8  # of the squared loss: more gain less than a percent
 _FIRST_ROUNDS = 4  # refreshes in its first epoch, while the spectrum still grows; then one an epoch
 _THETA = 4.0, 0.2  # its step at the beginning and at the end, in units of a Newton step of a row
+_STREAM_THETA = 1.0  # of the squared loss in a stream
+_STREAM_PASSES = 3  # of the softmax over new choices
 _ROUNDS = 4  # refreshes in an epoch of the softmax
 _ETA = 1.0  # damping of its P: with less, directions that are still empty fill with noise
 _COSINE_STEP, _DOT_STEP = 0.064, 0.5  # alpha r, and alpha r / tau^2
@@ -246,6 +248,39 @@ class ChoiceTrainer:
             inverses.append(np.linalg.inv(G + (_ETA * np.trace(G) / r + 1e-12) * np.eye(r)))
         self.history.refreshes += 1
         return np.stack(inverses)
+
+    def grow(self, shape) -> None:
+        """Make room for a matrix of that shape, should it be larger."""
+        self.factors.X = self.engine.local(self.factors.X)
+        held = self.factors.shape
+        self.factors = self.factors.grow(shape)
+        seen = self.seen or [np.zeros(0), np.zeros(0)]
+        self.seen = [
+            np.concatenate([weights, np.zeros(max(0, rows - len(weights)))])
+            for weights, rows in zip(seen, self.factors.shape, strict=True)
+        ]
+        if self.policy.loss == "softmax":  # rows that are new are as long as the others
+            for side, had in zip(self.factors.sides, held, strict=True):
+                if 0 < had < len(side):
+                    length = float(np.sqrt(np.mean(np.sum(side[:had] ** 2, axis=1))))
+                    self.engine.set_lengths(side[had:], length, self.rng)
+
+    def follow(self, choices: Choices) -> None:
+        """Learn from new choices, a stream's next: their weights are added to what was seen."""
+        for side, weights in enumerate(choices.row_weights()):
+            self.seen[side][: len(weights)] += weights
+        self.factors.X = self.engine.put(self.factors.X)
+        if self.policy.loss == "squared":
+            self.squared_round(choices, self.rng.permutation(len(choices)), _STREAM_THETA)
+        else:
+            for _ in range(_STREAM_PASSES):
+                self.softmax_epoch(choices, 0.0, 0.0)
+        self.factors.X = self.engine.local(self.engine.get(self.factors.X))
+
+    @property
+    def length(self) -> float:
+        """Of a user's row, on average."""
+        return float(np.sqrt(np.mean(np.sum(self.factors.left**2, axis=1))))
 
     def copy(self, **changes) -> ChoiceTrainer:
         """One that goes on from the same state with other settings, and a generator of its own."""
