@@ -63,6 +63,7 @@ class Recommender(Learner):
 
     _trainer: ChoiceTrainer
     _histories: Histories
+    _cached: tuple | None = None  # vectors, and a search among them, of one state
     _sides = ("user", "item")
     # Settings of the other estimators, which are facts about this one.
     dtype, engine, evaluations = "float32", None, 1
@@ -227,11 +228,11 @@ class Recommender(Learner):
         return self
 
     def _fold_in_again(self, users: np.ndarray) -> None:
-        """Give users whom new events have touched the vectors that all of their choices call for."""
+        """Users whom new events have touched get the vectors that all of their choices call for."""
         trainer, (start, items, weights) = self._trainer, self._histories.of(users)
         vectors = self._folded(start, items, weights)
         trainer.factors.X[users] = vectors * trainer.length if self.policy_.by_angle else vectors
-        self._cached = (None,)
+        self._cached = None
 
     def recommend(
         self, user=None, k: int = 10, *, items=None, candidates=None, exclude=None,
@@ -351,13 +352,14 @@ class Recommender(Learner):
     def _vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """Of users and items as they are now."""
         state = self._trainer.samples, *self.factors.shape
-        if getattr(self, "_cached", (None,))[0] != state:
+        if self._cached is None or self._cached[0] != state:
             users, items = self._trainer.vectors()
             self._cached = state, (users, items), Search(items)
         return self._cached[1]
 
     def _searched(self) -> Search:
         self._vectors()
+        assert self._cached is not None
         return self._cached[2]
 
     def _known(self, users: np.ndarray) -> tuple[np.ndarray, Lists]:
