@@ -188,7 +188,9 @@ def main() -> int:
             for mutant, outcome, seconds in pool.map(attempt, chosen):
                 outcomes[mutant] = outcome
                 told = "equivalent" if mutant.equivalent and outcome == "survived" else outcome
-                print(f"{told:<10} {mutant.room:<16} {mutant.name:<40} {seconds:5.1f} s", flush=True)
+                print(
+                    f"{told:<10} {mutant.room:<16} {mutant.name:<40} {seconds:5.1f} s", flush=True
+                )
     return summary(outcomes, time.monotonic() - began)
 
 

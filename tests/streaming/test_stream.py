@@ -241,3 +241,76 @@ def test_a_history_does_not_grow_with_the_stream():
     model = MatrixCompleter(rank=1, evaluations=2, random_state=0)
     learn_many(model, [table] * 20, row="u", column="v", value="y")
     assert (len(model.history_), model._trainer.samples, model.evaluations) == (0, 60, 2)
+
+
+def test_a_resumed_stream_keeps_the_limits_of_its_batches(tmp_path):
+    """Where batches end is part of what is learned: whoever goes on need not say it again."""
+    source = write(tmp_path / "a.csv", events(5 * BATCH))
+    stream = Stream(MatrixCompleter(2, random_state=0), open_feed(source), tmp_path / "m", PAIRS,
+                    batch=BATCH, every=2 * BATCH)  # fmt: skip
+    next(stream.checkpoints())
+    again = Stream(load(tmp_path / "m"), open_feed(source), tmp_path / "m", PAIRS)
+    again.resume()
+    assert (again.batch, again.lines) == (BATCH, 2 * BATCH)
+    other = Stream(load(tmp_path / "m"), open_feed(source), tmp_path / "m", PAIRS, batch=77)
+    other.resume()
+    assert other.batch == 77
+
+
+def lines_at_checkpoints(tmp_path, monkeypatch, seconds_a_batch: float, **how) -> list[int]:
+    """Lines that were learned when each checkpoint was written, by a clock of our own."""
+    source = write(tmp_path / "a.csv", events(9 * BATCH + 77))
+    clock = [0.0]
+    monkeypatch.setattr("scaledsgd.streaming.stream.time.monotonic", lambda: clock[0])
+
+    def tick(stream):
+        clock[0] += seconds_a_batch
+
+    model = MatrixCompleter(2, random_state=0)
+    stream = Stream(model, open_feed(source), tmp_path / "m", PAIRS, BATCH, learned=tick,
+                    written=0.0, **how)  # fmt: skip
+    return [stream.lines for stream in stream.checkpoints()]
+
+
+def test_a_checkpoint_is_written_every_so_many_lines_and_at_the_end(tmp_path, monkeypatch):
+    told = lines_at_checkpoints(tmp_path, monkeypatch, 0.0, every=3 * BATCH)
+    assert told == [3 * BATCH, 6 * BATCH, 9 * BATCH, 9 * BATCH + 77]
+
+
+def test_a_checkpoint_is_written_every_so_many_seconds(tmp_path, monkeypatch):
+    told = lines_at_checkpoints(tmp_path, monkeypatch, 20.0, seconds=60.0)
+    assert told == [3 * BATCH, 6 * BATCH, 9 * BATCH, 9 * BATCH + 77]
+
+
+def test_a_model_remembers_every_source(tmp_path):
+    sources = [write(tmp_path / f"{n}.csv", events(700, seed=n)) for n in range(2)]
+    for source in sources:
+        run(MatrixCompleter(2, random_state=0), source, tmp_path / "m", PAIRS)
+    told = load(tmp_path / "m")._streams
+    assert {open_feed(source).key: 700 for source in sources} == {
+        key: stream["events"] for key, stream in told.items()
+    }
+
+
+@pytest.mark.parametrize(("dtype", "refused"), [("float32", 1), ("float64", 0)])
+def test_what_its_precision_cannot_square_is_refused(dtype, refused, tmp_path):
+    rows = [(n % 7, n % 5, 1.0) for n in range(60)] + [(1, 1, 1e20)]
+    table = dict(
+        zip(("row", "column", "value"), map(np.array, zip(*rows, strict=True)), strict=True)
+    )
+    feed = open_feed(write(tmp_path / "a.jsonl", table))
+    stream = Stream(MatrixCompleter(2, dtype=dtype, random_state=0), feed, tmp_path / "m")
+    list(stream.checkpoints())
+    assert (stream.events, stream.refused) == (61 - refused, refused)
+
+
+def test_an_entry_of_a_symmetric_matrix_may_change_in_a_stream(tmp_path):
+    """(3, 4) and then (4, 3) are one entry at two times, not a matrix that is not symmetric."""
+    rows = [(n % 7, n % 5, 1.0) for n in range(60)] + [(3, 4, 2.0), (4, 3, 5.0)]
+    table = dict(
+        zip(("row", "column", "value"), map(np.array, zip(*rows, strict=True)), strict=True)
+    )
+    feed = open_feed(write(tmp_path / "a.jsonl", table))
+    stream = Stream(MatrixCompleter(2, symmetric=True, random_state=0), feed, tmp_path / "m")
+    list(stream.checkpoints())
+    assert (stream.events, stream.refused) == (62, 0)

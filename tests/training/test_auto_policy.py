@@ -81,7 +81,7 @@ def test_what_is_taken_back_is_taken_back_as_a_whole(monkeypatch):
     real = AutoPolicy.review
 
     def spoil(self, factors, *rest):
-        verdict = real(self, factors, *rest)
+        real(self, factors, *rest)
         if self.epoch < 3:
             states.append((factors.spectrum.copy(), self.columns, factors.left @ factors.right.T))
             return "best"

@@ -16,7 +16,7 @@ def test_counters_and_chance_go_on_from_a_file(tmp_path):
     model.save(tmp_path / "m")
     again = load(tmp_path / "m")._trainer
     trainer = model._trainer
-    assert 0 < trainer.left < 333  # in the middle of a round
+    assert trainer.left > 0  # in the middle of a round
     for name in ("samples", "seconds", "left", "began"):
         assert getattr(again, name) == getattr(trainer, name)
     assert again.rng.random() == trainer.rng.random()
