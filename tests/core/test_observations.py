@@ -15,7 +15,7 @@ REFUSED = [
     (lambda: matrix(sp.coo_array((3, 3))), "no observations"),
     (lambda: matrix(np.full((2, 2), np.nan)), "no observations"),
     (lambda: pairs([0, 1], [1, 0], [1.0, np.nan]), "observation 1: target nan"),
-    (lambda: pairs([0], [1], [np.inf]), "observation 0: target inf"),
+    (lambda: pairs([0], [1], [np.inf]), "observation 0: target inf is not"),
     (lambda: pairs([0], [1], ["six"]), "target 'six' is not a number"),
     (lambda: pairs([0, -3], [1, 1], [1.0, 1.0]), "observation 1: index -3 is negative"),
     (lambda: pairs([0, 1.5], [1, 1], [1.0, 1.0]), "row index 1.5 is not a whole number"),

@@ -38,12 +38,14 @@ def test_every_sample_is_trained_on_or_held_out(count, seed, disposable):
     assert len(seen) == (len(rest) if rest is seen else count)
 
 
-def test_only_rows_seen_as_often_as_the_median_judge():
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_only_rows_seen_as_often_as_the_median_judge(symmetric):
     rng = np.random.default_rng(0)
     i, j = (100 * rng.random((2, 4000)) ** 2).astype(int)  # the first are named most
-    seen = Observations.pairs(i, j, np.ones(4000), shape=(100, 100))
+    seen = Observations.pairs(i, j, np.ones(4000), shape=(100, 100), symmetric=symmetric)
     _, held = set_aside(seen, rng)
-    for named, column in zip((i, j), held.index.T, strict=True):
+    both = (np.append(i, j),) * 2 if symmetric else (i, j)
+    for named, column in zip(both, held.index.T, strict=True):
         counts = np.bincount(named, minlength=100)
         assert counts[column].min() >= np.median(counts)
 
