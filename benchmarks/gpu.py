@@ -114,7 +114,7 @@ def entries(d: int, rank: int, samples: int, hub: float = 0.0, seed: int = 0):
 class Judged(AutoPolicy):
     """Holds out the last samples, which are as random as any."""
 
-    def set_aside(self, observations, rng):
+    def hold_out(self, observations, rng):
         index, targets = observations.index, observations.targets
         judge = Chunk(index[-20_000:].get(), targets[-20_000:].get())
         return given(index[:-20_000], targets[:-20_000]), judge

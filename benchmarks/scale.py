@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 from scaledsgd import ItemRanker, MatrixCompleter, Observations, RayEngine
 from scaledsgd.core.losses import LOSSES
+from scaledsgd.core.observations import Chunk
 from scaledsgd.engines.base import open_engine
 from scaledsgd.io import model_file as store
 from scaledsgd.recommend.comparisons import triplets
@@ -94,7 +95,7 @@ def ranked(seen, seed: int, engine: RayEngine | None) -> list[float]:
 
     def told(progress) -> None:
         factors = type(progress.factors)(np.asarray(progress.factors.X))
-        aucs.append(metrics.auc(cpu, factors, seen.test, seen.test_targets, LOSSES["bpr"]))
+        aucs.append(metrics.auc(cpu, factors, Chunk(seen.test, seen.test_targets), LOSSES["bpr"]))
 
     model = ItemRanker(3, random_state=seed, epochs=3, evaluations=2, callbacks=[told])
     model.set_params(engine=engine)

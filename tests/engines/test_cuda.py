@@ -190,8 +190,8 @@ def test_metrics_stay_on_the_gpu():
     there = Factors(engine.put(factors.X))
     assert isinstance(engine.scores(there, data.index, loss), cuda_kernels.cupy.ndarray)
     for metric in (mean_loss, auc):
-        here = metric(engine, factors, seen.index, seen.targets, loss)
-        assert metric(engine, there, data.index, data.targets, loss) == pytest.approx(here)
+        here = metric(engine, factors, seen, loss)
+        assert metric(engine, there, data, loss) == pytest.approx(here)
 
 
 @gpu

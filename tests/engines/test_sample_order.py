@@ -12,11 +12,11 @@ from scaledsgd.core.factors import Factors
 from scaledsgd.core.losses import LOSSES
 from scaledsgd.core.observations import Chunk, Observations
 from scaledsgd.engines.base import open_engine
-from scaledsgd.engines.cpu.sample_order import Deck, Span, draw_key
+from scaledsgd.engines.cpu.sample_order import Next, Shard, draw_key
 from scaledsgd.engines.cpu.thread_blocks import in_turn
 from scaledsgd.engines.cuda.kernels import unavailable
 
-HAND = 65_536  # samples
+GROUP = 65_536  # samples
 needs_gpu = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 
 
@@ -31,11 +31,10 @@ def epoch(data, rng) -> Chunk:
 
 
 def chunks(data, whole):
-    held = whole.targets
-    if not isinstance(held, Span):
+    if not isinstance(whole, Next):
         return [whole]
-    hands = chain.from_iterable(chain.from_iterable(data.turns(len(held))))
-    return (hand.chunk() for hand in hands)
+    batches = chain.from_iterable(chain.from_iterable(data.sub_rounds(len(whole))))
+    return (batch.chunk() for batch in batches)
 
 
 def joined(dealt) -> Chunk:
@@ -49,7 +48,7 @@ def joined(dealt) -> Chunk:
 def test_an_epoch_holds_every_sample_once(device, m, jobs, seed):
     seen, rng = numbered(m), np.random.default_rng(seed)
     held = np.sort(rng.choice(m, m // 30, replace=False))
-    rest, apart = seen.set_aside(held)
+    rest, apart = seen.hold_out(held)
     data = open_engine(device, jobs).samples(rest, [0, 3000], "float64", rng)
     assert sorted(apart.targets) == list(held)
     for _ in range(2):
@@ -60,7 +59,7 @@ def test_an_epoch_holds_every_sample_once(device, m, jobs, seed):
     assert np.array_equal(seen.targets, np.arange(m))  # the caller's arrays are as they were
 
 
-@pytest.mark.parametrize("m", [40_000, 10 * HAND + 17])
+@pytest.mark.parametrize("m", [40_000, 10 * GROUP + 17])
 def test_neighbours_part_and_no_place_is_preferred(m):
     rng = np.random.default_rng(5)
     data = open_engine("cpu").samples(numbered(m), [0, 0], "float64", rng)
@@ -77,21 +76,21 @@ def test_neighbours_part_and_no_place_is_preferred(m):
     # Neither do neighbours of one epoch meet in the next.
     place = np.argsort(second)
     near = np.abs(np.diff(place[first.astype(int)]))
-    assert (near < 100).mean() < 3 * 200 / min(m, HAND)
+    assert (near < 100).mean() < 3 * 200 / min(m, GROUP)
 
 
 def test_the_first_samples_of_the_copy_are_a_fair_draw():
     rng = np.random.default_rng(2)
-    data = open_engine("cpu").samples(numbered(10 * HAND), [0, 0], "float64", rng)
-    assert stats.kstest(data.fair(HAND).targets / (10 * HAND), "uniform").statistic < 0.02
+    data = open_engine("cpu").samples(numbered(10 * GROUP), [0, 0], "float64", rng)
+    assert stats.kstest(data.fair(GROUP).targets / (10 * GROUP), "uniform").statistic < 0.02
 
 
 @pytest.mark.parametrize("wide", [True, False])
 def test_threads_share_a_hand(wide):
-    m = 2 * HAND + 1000
+    m = 2 * GROUP + 1000
     seen = numbered(m)
-    deck = Deck(seen.index, seen.targets, np.random.default_rng(0), in_turn, wide=wide)
-    hands = list(deck.hands(np.uint64(7), 0, m))[:-1]
+    deck = Shard(seen.index, seen.targets, np.random.default_rng(0), in_turn, wide=wide)
+    hands = list(deck.mini_batches(np.uint64(7), 0, m))[:-1]
     for hand in hands:
         parts = [part.chunk().targets for part in hand.split(3)]
         assert sum(map(len, hand.split(3))) == len(hand) > 0
@@ -105,11 +104,11 @@ def test_threads_share_a_hand(wide):
 
 
 @needs_gpu
-@pytest.mark.parametrize("m", [20, 1000, 3 * HAND + 100, 300 * HAND + 5])
+@pytest.mark.parametrize("m", [20, 1000, 3 * GROUP + 100, 300 * GROUP + 5])
 def test_cuda_deals_the_order_of_the_cpu(m):
     here, there = np.random.default_rng(3), np.random.default_rng(3)
-    one, other = (numbered(m).set_aside(np.arange(0, m, 40))[0] for _ in range(2))
-    deck = Deck(*one.take("float64"), here, in_turn)
+    one, other = (numbered(m).hold_out(np.arange(0, m, 40))[0] for _ in range(2))
+    deck = Shard(*one.take("float64"), here, in_turn)
     cpu = joined(deck.dealt(draw_key(here), 0, len(deck)))
     cuda = epoch(open_engine("cuda").samples(other, [0, 0], "float64", there), there)
     assert np.array_equal(cpu.index, cuda.index)

@@ -1,4 +1,4 @@
-"""Threads that are kept apart: every sample once, no row in two hands, no loss of convergence."""
+"""Threads on rows of their own: every sample once, no row shared, no loss of convergence."""
 
 from itertools import chain
 
@@ -12,7 +12,7 @@ from scaledsgd import MatrixCompleter
 from scaledsgd.core.observations import Observations
 from scaledsgd.engines.cpu import engine as cpu
 from scaledsgd.engines.cpu import sample_order as shuffle
-from scaledsgd.engines.cpu import thread_blocks as apart
+from scaledsgd.engines.cpu import thread_blocks
 from scaledsgd.recommend import events
 
 
@@ -20,8 +20,8 @@ from scaledsgd.recommend import events
 def even_few_samples_are_shared_out(request, monkeypatch):
     monkeypatch.setattr(cpu, "_LEAST", 1)
     if request.param == "in place":
-        monkeypatch.setattr(apart, "WIDE", 1)
-        monkeypatch.setattr(shuffle, "HAND", 1)
+        monkeypatch.setattr(thread_blocks, "WIDE", 1)
+        monkeypatch.setattr(shuffle, "GROUP", 1)
 
 
 def drawn(kind: str, m: int, seed: int) -> tuple[Observations, list[int]]:
@@ -49,13 +49,13 @@ def test_every_sample_has_its_turn_and_no_row_two_masters(kind, jobs, m, pieces,
     for whole in data.epoch(rng):
         for piece in range(pieces, 0, -1):
             count, left = (left, 0) if piece == 1 else (left // piece, left - left // piece)
-            for turn in data.turns(count):
-                groups = [[hand.chunk() for hand in part] for part in turn]
+            for tasks in data.sub_rounds(count):
+                groups = [[batch.chunk() for batch in part] for part in tasks]
                 told += [some for part in groups for some in part]
                 if data.groups > 1 and (kind != "triplets" or jobs in (2, 4)):
                     named = [row for part in groups for row in {*chain(*(i.flat for i, _ in part))}]
                     assert len(set(named)) == len(named)
-        assert len(whole.targets) == m
+        assert len(whole) == m
     index, t = (np.concatenate(column) for column in zip(*told, strict=True))
     order = np.argsort(t)
     assert np.array_equal(t[order], seen.targets)
@@ -68,13 +68,16 @@ def test_a_negative_is_drawn_from_all_items_though_threads_have_items_of_their_o
     users, items = rng.integers(0, 900, 60_000), (800 * rng.random(60_000) ** 2).astype(int)
     seen = events.observations(users, items, (900, 800), negatives=kind)
     data = cpu.CpuEngine(2).samples(seen, [900, 900, 0], np.float32, rng)
-    assert isinstance(data, apart.Drawn)
+    assert isinstance(data, thread_blocks.DrawnNegatives)
     parts = []
     for _ in range(4):
         for whole in data.epoch(rng):
-            for count in (7_000, len(whole.targets) - 7_000):
+            for count in (7_000, len(whole) - 7_000):
                 parts += [
-                    hand.chunk().index for turn in data.turns(count) for p in turn for hand in p
+                    batch.chunk().index
+                    for tasks in data.sub_rounds(count)
+                    for p in tasks
+                    for batch in p
                 ]
     j, k, i = np.concatenate(parts).T - [[900], [900], [0]]
     assert len(j) == 4 * 60_000
@@ -109,7 +112,7 @@ def test_threads_learn_like_one_and_always_the_same():
     alone = np.log([losses(1, seed) for seed in range(3)])
     slack = 0.1 * np.abs(alone[:, -1] - alone[:, 0]).mean() + np.ptp(alone, axis=0).max()
     # (In place decks are run in whole blocks: of 16 threads' small ones none for long, then many.)
-    for n_jobs in (2, 4, 16) if shuffle.HAND > 1 else (2, 4):
+    for n_jobs in (2, 4, 16) if shuffle.GROUP > 1 else (2, 4):
         some = losses(n_jobs)
         assert np.abs(np.log(some) - alone.mean(axis=0)).max() < slack
     assert np.array_equal(losses(2), losses(2))

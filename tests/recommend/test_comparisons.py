@@ -155,7 +155,7 @@ def test_a_killed_run_leaves_no_cache_that_is_read(tmp_path):
     script = """
         import os, signal, sys
         import numpy as np
-        from scaledsgd.core.randomness import ratings
+        from scaledsgd.recommend import comparisons
         save = np.save
         def killed(path, array):
             save(path, array[: len(array) // 2])
@@ -163,7 +163,7 @@ def test_a_killed_run_leaves_no_cache_that_is_read(tmp_path):
                 os.kill(os.getpid(), signal.SIGKILL)
         np.save = killed
         G = np.load(sys.argv[1])
-        ratings.triplets(G, 30, 10, seed=1, cache=sys.argv[2])
+        comparisons.triplets(G, 30, 10, seed=1, cache=sys.argv[2])
     """
     G, cache = _table(6), tmp_path / "cache"
     np.save(tmp_path / "G.npy", G)

@@ -81,8 +81,8 @@ def test_training_draws_every_epoch_anew():
     epochs = []
     for _ in range(2):
         (whole,) = data.epoch(rng)
-        turns = data.turns(len(whole.targets))
-        dealt = [hand.chunk().index for turn in turns for part in turn for hand in part]
+        rounds = data.sub_rounds(len(whole))
+        dealt = [batch.chunk().index for tasks in rounds for part in tasks for batch in part]
         dealt = np.concatenate(dealt)
         assert len(dealt) == 70_000 and dealt[:, 1].min() >= 300
         assert not chosen[dealt[:, 2], dealt[:, 1] - 300].any()

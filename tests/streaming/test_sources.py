@@ -12,7 +12,7 @@ from commands import runner
 from test_stream import events, write
 
 from scaledsgd import load
-from scaledsgd.io import model_file as store
+from scaledsgd.io import atomic
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(call, small_disk):
 
 def test_two_streams_do_not_write_one_model(call):
     source = write(Path("a.csv"), events(100))
-    with store.alone("m"):
+    with atomic.alone("m"):
         code, _, err = call("stream", "m", "--from", source, "--new", "matrix", "--row", "user",
                             "--column", "item", "--value", "value")  # fmt: skip
     assert (code, err) == (2, "scaledsgd: m: another process is writing it\n")

@@ -230,7 +230,7 @@ def test_rows_added_since_begin_anew_when_a_state_is_taken_back(symmetric):
     names = {"row": "u", "column": "v", "value": "y"}
     model = MatrixCompleter(rank=2, symmetric=symmetric, random_state=0).partial_fit(table, **names)
     trainer = model._trainer
-    old = trainer.kept.sides
+    old = trainer.snapshot.sides
     model.partial_fit({"u": [0, 20, 21], "v": [30, 31, 0], "y": [5.0, 5.0, 5.0]}, **names)
     trainer._come_back()
     for side, (rows, kept) in enumerate(zip(trainer.factors.sides, old, strict=True)):

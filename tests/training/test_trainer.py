@@ -27,9 +27,15 @@ def test_evaluations_are_spread_over_the_epoch():
 
 def test_the_loss_in_the_history_is_the_mean_loss():
     M = matrix()
-    model = MatrixCompleter(rank=3, symmetric=True, epochs=1, random_state=0).fit(M)
+    model = MatrixCompleter(rank=3, symmetric=True, random_state=0).partial_fit(M)
     X = model.factors_
     assert model.history_["loss"][-1] == pytest.approx(np.mean((X @ X.T - M) ** 2) / 2)
+
+
+def test_one_epoch_holds_out_like_any_other_fit_and_a_stream_does_not():
+    model = MatrixCompleter(rank=3, symmetric=True, epochs=1, random_state=0).fit(matrix())
+    assert model.history_["samples"][-1] == 840
+    assert model.partial_fit(matrix()).history_["samples"][-1] == 840 + 900
 
 
 def test_a_run_stops_at_tol_or_when_a_callback_says_so():

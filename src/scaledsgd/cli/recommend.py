@@ -74,8 +74,8 @@ def recommend(
         found = ranker.recommend(items=liked, k=count, exclude_seen=not seen)
         told = "whoever likes " + ", ".join(names.of(one) or str(one) for one in liked)
     else:
-        people = ranker._histories.users if ranker._ids else None
-        whom = known(people, str(user), 0 if ranker._symmetric else ranker.factors.shape[0])
+        people = ranker.user_ids
+        whom = known(people, str(user), 0 if ranker.is_symmetric else ranker.factors.shape[0])
         if whom is None:
             raise InputError(f"user {user!r} was never seen in training")
         found = ranker.recommend(user=whom, k=count, exclude_seen=not seen)

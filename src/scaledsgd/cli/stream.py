@@ -96,7 +96,7 @@ def stream(
     """
     from ..io.tables import InputError, check_place
     from ..streaming.sources import open_feed
-    from ..streaming.stream import EVERY, SECONDS, Stream, set_threads
+    from ..streaming.stream import EVERY, SECONDS, Stream
 
     for text, given in (("--batch", batch), ("--every", every), ("--jobs", jobs)):
         if given is not None and given < 1:
@@ -109,7 +109,7 @@ def stream(
     settings = {"rank": rank, "symmetric": symmetric or None, "loss": loss, "mode": mode}
     learner = _begin(out if out.exists() else model, new, settings, seed)
     if jobs:
-        set_threads(learner, jobs)
+        learner.set_threads(jobs)
     names = {
         "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
         "user": user, "item": item,

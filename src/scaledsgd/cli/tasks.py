@@ -56,7 +56,7 @@ def estimator(kind: str, settings: Mapping) -> Estimator:
 def train(model: Estimator, source: Source, names: Names) -> None:
     """Fit a model to a file. Columns that are not named are taken in the file's order; the target
     of comparisons may be missing. Events are read where a user or an item is named."""
-    keys = _COLUMNS[model._loss.arity]
+    keys = _COLUMNS[model.objective.arity]
     if not source.names:
         _train_on_matrix(model, source, names)
         return
@@ -84,7 +84,7 @@ def train_on_cluster(model: Estimator, files: Sequence[Path], names: Names) -> N
     if wrong is not None:
         raise InputError(f"{wrong}: a cluster reads Parquet files")
     columns = _columns(open_file(Path(paths[0])), model, names, least=3)
-    named = dict(zip(_COLUMNS[model._loss.arity], columns, strict=False))
+    named = dict(zip(_COLUMNS[model.objective.arity], columns, strict=False))
     model.fit(paths, **named)
 
 
@@ -118,7 +118,7 @@ def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
 
 def _columns(source: Source, model: Learner, names: Names, least: int) -> list[str]:
     """Names of the columns in the file, at least so many of them."""
-    keys = _COLUMNS[model._loss.arity]
+    keys = _COLUMNS[model.objective.arity]
     _refuse_others(names, keys)
     given = [names.get(key) for key in keys if key in names]
     count = max(least, min(len(given), len(source.names)))
@@ -167,15 +167,15 @@ class Query:
 
     def scores(self) -> np.ndarray:
         """z of every line."""
-        return self.model._scores(self._in_order(self.rows))
+        return self.model.scores(self._in_order(self.rows))
 
     def predictions(self) -> np.ndarray:
         """What the target of every line is expected to be."""
-        return self.model._loss.inverse_link(self.scores())
+        return self.model.objective.inverse_link(self.scores())
 
     def evaluation(self) -> dict[str, float]:
         """How far the model is from the targets."""
-        loss = self.model._loss
+        loss = self.model.objective
         y = np.ones(len(self.rows[0])) if self.target is None else self.table[self.target]
         if len(y) == 0:
             raise InputError(f"{self.table.path}: no observations")
@@ -211,7 +211,7 @@ def _ranking_quality(loss: str, z: np.ndarray, y: np.ndarray) -> dict[str, float
 
 def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = False) -> Query:
     """Read a file for a model; targets are read if they are among the names."""
-    *keys, last = _COLUMNS[model._loss.arity]
+    *keys, last = _COLUMNS[model.objective.arity]
     if source.names:
         columns = _columns(source, model, names, least=3 if last in names else len(keys))
         table = _read(source, columns, len(keys))
@@ -229,7 +229,7 @@ def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = Fa
             raise table.refused(row, name, f"{told} was never seen in training")
     sound = table if kept.all() else table.kept(kept)
     rows = [
-        model._rows(_like(model, sound[name], side), side)
+        model.row_numbers(_like(model, sound[name], side), side)
         for name, side in zip(wanted, sides, strict=True)
     ]
     target = list(table)[len(keys)] if last in names and len(table) > len(keys) else None
@@ -238,10 +238,10 @@ def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = Fa
 
 def _entries(model: Learner, source: Source, names: Names) -> Table:
     """What a matrix says of its entries, one a row."""
-    if model._loss.arity == 3:
+    if model.objective.arity == 3:
         raise InputError(f"{source.path}: holds a matrix, and comparisons are rows i, j, k")
     S = _matrix(source, names)
-    if model._ids is not None:
+    if model.ids is not None:
         raise InputError(f"{source.path}: holds a matrix, and the model knows its rows by id")
     try:
         seen = Observations.matrix(S)
@@ -253,8 +253,8 @@ def _entries(model: Learner, source: Source, names: Names) -> Table:
 
 def _known(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
     names = _like(model, names, side)
-    if model._ids is not None:
-        ids = model._ids[side]
+    if model.ids is not None:
+        ids = model.ids[side]
         return np.fromiter((name in ids for name in names.tolist()), bool, len(names))
     if names.dtype.kind not in "iu":
         return np.zeros(len(names), dtype=bool)
@@ -264,9 +264,9 @@ def _known(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
 def _like(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
     """Ids of the type that the model's are. Whether a column of a file holds numbers or words
     depends on all of its rows, and may have been otherwise in the file of the training."""
-    if model._ids is None or not len(names):
+    if model.ids is None or not len(names):
         return names
-    words, given = isinstance(model._ids[side].names()[0], str), names.dtype.kind not in "iu"
+    words, given = isinstance(model.ids[side].names()[0], str), names.dtype.kind not in "iu"
     if words and not given:
         return names.astype(str).astype(object)
     if given and not words:

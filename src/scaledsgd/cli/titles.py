@@ -46,7 +46,7 @@ class Titles:
 
     def find(self, text: str) -> int | str:
         """The item with this id, this title, or the one title that begins so."""
-        ids = self._model._ids[1] if self._model._ids else None
+        ids = self._model.ids[1] if self._model.ids else None
         item = known(ids, text, self._model.factors.shape[1])
         if item is not None:
             return item

@@ -145,10 +145,10 @@ class Factors:
         return np.concatenate(self.sides) if self.gap else self.X
 
     def refresh(
-        self, algebra: Algebra | None = None, *, turn=True, frozen=None, glance=False
+        self, algebra: Algebra | None = None, *, rotate=True, frozen=None, glance=False
     ) -> float:
         """Change to the basis in which P is diagonal; X X^T (or L R^T) stays what it is. Without
-        `turn`, only take the spectrum. With `glance`, do nothing if a sample of the rows shows
+        `rotate`, only take the spectrum. With `glance`, do nothing if a sample of the rows shows
         that there is nothing to do.
 
         Returns how far the Gram G has moved from the spectrum S of last time, as seen by the P
@@ -169,7 +169,7 @@ class Factors:
         else:
             *transforms, self.spectrum = balance(*grams)
         for side, T in zip(self.sides, transforms, strict=True):
-            if turn:
+            if rotate:
                 algebra.transform(side, T)
         return moved
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,11 +18,27 @@ _LARGEST = 1e100
 _BLOCK = 1 << 16  # samples checked at a time: temporaries stay at a megabyte or two
 
 
-class Chunk(NamedTuple):
-    """Samples in the order in which they are to be run."""
+@dataclass(frozen=True)
+class Chunk:
+    """Samples in the order in which they are to be run: rows (n, arity), and targets (n,).
+
+    >>> some = Chunk(np.array([[0, 1], [2, 0]]), np.array([5.0, 3.0]))[1:]
+    >>> len(some), some.index, some.targets
+    (1, array([[2, 0]]), array([3.]))
+    """
 
     index: np.ndarray
     targets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, part: slice) -> Chunk:
+        return Chunk(self.index[part], self.targets[part])
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """For unpacking: the index, then the targets."""
+        return iter((self.index, self.targets))
 
 
 class Observations:
@@ -171,7 +188,25 @@ class Observations:
         other.index, other.targets, other.disposable = *samples, True
         return other
 
-    def set_aside(self, positions: np.ndarray) -> tuple[Observations, Chunk]:
+    def complete(self) -> bool:
+        """Whether every entry is known: there is nothing to predict, only to approximate.
+
+        >>> ones = [1.0, 1.0]
+        >>> Observations.pairs([0, 1], [1, 0], ones, symmetric=True).complete()
+        True
+        >>> Observations.pairs([0, 1], [1, 0], ones).complete()
+        False
+        """
+        rows, columns = self.shape
+        entries = rows * (rows - 1) // 2 if self.symmetric else rows * columns
+        if self.loss.arity > 2 or len(self) < entries:
+            return False
+        i, j = self.index.T.astype(np.int64)
+        if self.symmetric:  # the diagonal need not be known
+            i, j = np.minimum(i, j)[i != j], np.maximum(i, j)[i != j]
+        return len(np.unique(i * columns + j)) == entries
+
+    def hold_out(self, positions: np.ndarray) -> tuple[Observations, Chunk]:
         """The samples without those at the positions, and those, in memory of their own."""
         rest = self
         if not self.disposable:

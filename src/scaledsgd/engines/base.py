@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,14 +15,30 @@ from ..core.losses import Loss
 from ..core.observations import Chunk, Observations
 
 
+class Portion(Protocol):
+    """Samples of an epoch that come next, in whatever form their engine takes them: a `Chunk` of
+    arrays, or only their number where the engine holds the order itself."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> Portion: ...
+
+
 class Samples(Protocol):
-    """A training copy of the observations, where the engine wants it."""
+    """A training copy of the observations, where the engine wants it.
+
+    index : (n, arity) rows of the stacked X, as an array of the engine's.
+    targets : (n,).
+    """
 
     index: np.ndarray
     targets: np.ndarray
 
     def __len__(self) -> int: ...
-    def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]: ...
+
+    def epoch(self, rng: np.random.Generator) -> Iterator[Portion]:
+        """Every sample once, in an order drawn from `rng`. Each portion is valid until the next
+        one; the trainer cuts it where a round ends, and runs its slices from front to back."""
+        ...
 
     def fair(self, count: int) -> Chunk:
         """So many samples from all over: the first of them, if they lie in random order."""
@@ -29,26 +46,72 @@ class Samples(Protocol):
 
 
 class Engine(Algebra, Protocol):
-    """One machine. Between `put` and `get` the factors are where it computes."""
+    """One machine, or a cluster that looks like one. Between `put` and `get` the factors are where
+    it computes: there X is an array of the engine's own kind, (d, r)."""
 
     repairs: int  # how often P had to be inverted anew from X
     longest: int  # the samples of a round at most, in multiples of d
+    scored_at_once: int = 1 << 16  # samples: their temporaries stay in the cache
+    solves_rows: bool = False  # whether X lies here, so that single rows can be solved for
+    checkpoint: str | None = None  # the folder for the state of a run, where one is kept
 
-    def put(self, X: np.ndarray) -> Any: ...
-    def get(self, X: Any) -> np.ndarray: ...
-    def rows(self, X: Any, index: np.ndarray) -> np.ndarray: ...
-    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples: ...
+    def put(self, X: np.ndarray) -> Any:
+        """Args: X (d, r), or one number a column (r,). Returns: the same where the engine
+        computes."""
+        ...
+
+    def get(self, X: Any) -> Any:
+        """X as `put` takes it; it may stay where it is until `local` asks for it."""
+        ...
+
+    def local(self, X: Any) -> np.ndarray:
+        """X as an array of this process."""
+        return np.asarray(X)
+
+    def rows(self, X: Any, index: np.ndarray) -> np.ndarray:
+        """Args: index, any shape. Returns: those rows of X here, (*index.shape, r)."""
+        ...
+
+    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples:
+        """A shuffled training copy. Args: shift, what is added to each column of the index so that
+        it points into the stacked X."""
+        ...
+
+    def open_files(
+        self, files, columns: tuple, target: str | None, loss: Loss, symmetric: bool
+    ) -> Any:
+        """Observations that stay in their files. Args: files, patterns or paths; columns, their
+        names in the order of the loss's table; target, the name of the targets' column."""
+        raise ValueError(f"{files}: files are read on a cluster: give engine=RayEngine(...)")
+
     def run(
-        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
+        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, samples: Any,
         cap: float = np.inf,
-    ) -> float: ...  # fmt: skip
+    ) -> float:  # fmt: skip
+        """Step once on each of the samples, a `Portion` of this engine's or a `Chunk`.
+
+        Args: P (r,), the frozen diagonal; rates (arity,), alpha for each row of a sample; cap, the
+        share of its residual that a step may undo. Returns: the sum of squared slopes."""
+        ...
+
     def run_sampled(
         self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,
-        chunk: Chunk,
-    ) -> float: ...  # fmt: skip
-    def inverse(self, factors: Factors, eta: float) -> np.ndarray: ...
-    def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray: ...
-    def finite(self, X: Any, index: np.ndarray) -> bool: ...  # the rows that the index names
+        samples: Any,
+    ) -> float:  # fmt: skip
+        """The same with the paper's P (sides, r, r), brought up to date in place by each sample."""
+        raise ValueError("refresh='sample' runs on device='cpu'")
+
+    def inverse(self, factors: Factors, eta: float) -> np.ndarray:
+        """(X^T X + eta I)^-1 of each side, (sides, r, r)."""
+        raise ValueError("refresh='sample' runs on device='cpu'")
+
+    def scores(self, factors: Factors, index: Any, loss: Loss) -> Any:
+        """Args: index (n, arity). Returns: z of every sample (n,), where the index is."""
+        ...
+
+    def finite(self, X: Any, index: np.ndarray) -> bool:
+        """Whether the rows that an index names are all finite."""
+        ...
 
     def packed(self, factors: Factors) -> Factors:
         """The factors without a gap, where one would be in the way."""
@@ -56,6 +119,14 @@ class Engine(Algebra, Protocol):
 
     def close(self) -> None:
         """Let go of what is held elsewhere."""
+
+    def write(self, folder: Path, arrays: list[Any], stem: str) -> list[list[str]]:
+        """Each X to files of the folder. Returns: the names of those of each."""
+        raise ValueError("the state of a run is kept by a cluster: give engine=RayEngine(...)")
+
+    def read(self, folder: Path, names: list[str], like: Any) -> Any:
+        """The X that `write` wrote to files of these names."""
+        raise ValueError("the state of a run is kept by a cluster: give engine=RayEngine(...)")
 
     def start(self, shape, rank: int, loss: Loss, **how) -> Factors:
         """Gaussian factors for a matrix of that shape, wherever they are best drawn."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -23,12 +23,25 @@ from ..io.ids import Ids
 from ..training.auto_policy import AutoPolicy
 from ..training.history import Callback, History
 from ..training.policy import Policy
-from ..training.state import Checkpoint, Kept, facts_of, take_up
+from ..training.state import Checkpoint, Snapshot, facts_of, take_up
 from ..training.trainer import Trainer
 
 # With rank="auto": fewer than four samples for each number to be learned rarely determine it, and
 # more than 32 directions are asked for by name.
 _SAMPLES_A_NUMBER, _WIDEST = 4, 32
+
+
+# Of a target: what can be squared safely in the factors' own precision.
+LARGEST = {"float32": 1e15, "float64": 1e100}
+
+
+class Role(NamedTuple):
+    """What a column of events means to a model."""
+
+    key: str  # what partial_fit calls it
+    ids: int | None = None  # whose names: columns with the same number share them; None: a number
+    low: float = -np.inf
+    high: float = np.inf
 
 
 class Settings(BaseEstimator):
@@ -134,18 +147,78 @@ class Learner(Settings):
 
     history_: History
     _streams: Mapping[str, dict] = MappingProxyType({})  # how far it has read, by source
-    # The row of the table and the symmetry: settings of some estimators, facts about others.
-    _loss: Loss
-    _symmetric: bool
     _sides = ("row", "column")  # what one of each is called
 
     @property
+    def objective(self) -> Loss:
+        """The row of the table of losses: a setting of some estimators, a fact about others."""
+        raise NotImplementedError
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether rows and columns are the same: M ~ X X^T."""
+        raise NotImplementedError
+
+    @property
     def factors(self) -> Factors:
-        """The factors behind the estimator."""
+        """The factors behind the estimator, brought here if they lie elsewhere."""
         check_is_fitted(self, "history_")
         factors = self._trainer.factors
-        factors.X = np.asarray(factors.X)  # brought here, if it lies elsewhere
+        factors.X = self._trainer.engine.local(factors.X)
         return factors
+
+    @property
+    def trainer(self) -> Trainer:
+        """Who trained it."""
+        check_is_fitted(self, "history_")
+        return self._trainer
+
+    @property
+    def ids(self) -> list[Ids] | None:
+        """Names of the rows and of the columns; None where they are known by number."""
+        return self._ids
+
+    @property
+    def residual(self) -> float:
+        """Root mean square of what predictions were off by lately, before they were corrected."""
+        return self._trainer.policy.rms if hasattr(self, "history_") else float("nan")
+
+    def name_rows(self) -> None:
+        """Rows that are known by number: those are their ids from now on."""
+        if hasattr(self, "history_") and self._ids is None:
+            self._ids = self._new_ids()
+            for ids, rows in zip(self._ids, self.factors.shape, strict=True):
+                ids.add(np.arange(rows))
+
+    def set_threads(self, n_jobs: int) -> None:
+        """Go on with so many threads."""
+        self.n_jobs = n_jobs
+        if hasattr(self, "history_"):
+            self._trainer.engine = open_engine(self.device, n_jobs)
+
+    def position_in(self, source: str) -> dict | None:
+        """How far a stream of that name has been learned."""
+        return self._streams.get(source)
+
+    def remember_position(self, source: str, position: dict) -> None:
+        self._streams = {**self._streams, source: position}
+
+    def roles(self, columns: Mapping[str, str | None]) -> tuple[list[Role], int]:
+        """What the columns of an event mean, and how many of them there must be. Args: columns,
+        the names of those that were named, by what `partial_fit` calls them."""
+        low, high = self._limits()
+        second = 0 if self.is_symmetric else 1
+        return [Role("row", 0), Role("column", second), Role("value", None, low, high)], 3
+
+    def id_kinds(self) -> dict[int, type]:
+        """Whether ids are numbers or words, by the number of a `Role`, where that is known."""
+        return {side: ids.kind for side, ids in enumerate(self._ids or ()) if ids.kind}
+
+    def _limits(self) -> tuple[float, float]:
+        """Of a target that the loss takes and whose square fits the factors' precision."""
+        largest = LARGEST[str(np.dtype(self.dtype))]
+        low, high = np.clip(self.objective.bounds, -largest, largest).tolist()
+        return low, high
 
     @property
     def singular_values_(self) -> np.ndarray:
@@ -165,10 +238,8 @@ class Learner(Settings):
     def _in_files(self, files, columns: tuple, target: str | None) -> Any:
         """Observations that the machines of a cluster read by themselves. Where the columns, in the
         order of the loss's table, have no names, the files' own are taken and hold row numbers."""
-        opened = getattr(self.engine, "open", None)
-        if opened is None:
-            raise ValueError(f"{files}: files are read on a cluster: give engine=RayEngine(...)")
-        seen = opened(files, columns, target, self._loss, self._symmetric)
+        engine = self.engine or open_engine(self.device, self.n_jobs, 0)
+        seen = engine.open_files(files, columns, target, self.objective, self.is_symmetric)
         for ids, known in zip(self._ids or (), seen.ids, strict=False):
             ids.add(known)
         return seen
@@ -183,7 +254,7 @@ class Learner(Settings):
         """What an estimator knows besides its factors, for the file."""
         return {}
 
-    def _learn(self, data, names: tuple, epochs: int, *, fresh: bool):
+    def _learn(self, data, names: tuple, epochs: int, *, fresh: bool, streaming: bool = False):
         """Train on data whose columns have these names, or on data without names."""
         named = names[0] is not None
         if not fresh and named != (self._ids is not None) and not isinstance(data, Observations):
@@ -198,7 +269,8 @@ class Learner(Settings):
             if observations is None:  # names that are new, and nothing to learn about them
                 self._trainer.grow([len(ids) for ids in self._ids or ()])
                 return self
-            if observations.loss is not self._loss or observations.symmetric != self._symmetric:
+            of = observations.loss, observations.symmetric
+            if of != (self.objective, self.is_symmetric):
                 raise ValueError("these observations are of another loss or symmetry")
             given = data[0] if isinstance(data, tuple) else data
             observations.disposable = observations is not given
@@ -210,6 +282,7 @@ class Learner(Settings):
         self._trainer.run(
             observations,
             epochs=epochs,
+            streaming=streaming,
             tol=self.tol,
             evaluations=self.evaluations,
             callbacks=self.callbacks,
@@ -234,10 +307,10 @@ class Learner(Settings):
         self._check_settings(observations.shape)
         rank = self._search_rank(observations)
         largest = observations.largest
-        if np.dtype(self.dtype) == np.float32 and largest > 1e15:  # whose square still fits
-            raise ValueError(f"a target of {largest:g} is too large for dtype='float32'")
+        if largest > LARGEST[str(np.dtype(self.dtype))]:
+            raise ValueError(f"a target of {largest:g} is too large for dtype={self.dtype!r}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        folder = getattr(self.engine, "checkpoint", None)
+        folder = self.engine.checkpoint if self.engine else None
         checkpoint = Checkpoint(folder, self._settings()) if folder else None
         seed = checkpoint.seed(seed) if checkpoint else seed
         policy = self._policy()
@@ -249,12 +322,12 @@ class Learner(Settings):
         factors = engine.start(
             shape,
             rank,
-            self._loss,
+            self.objective,
             seed=seed,
             scale=scale,
             offset=policy.starting_column,
             dtype=self.dtype,
-            symmetric=self._symmetric,
+            symmetric=self.is_symmetric,
         )
         trainer = self._trained(factors, policy, engine)
         trainer.checkpoint = checkpoint
@@ -263,9 +336,9 @@ class Learner(Settings):
     def _trained(self, factors: Factors, policy: Policy, engine: Engine) -> Trainer:
         rng = np.random.default_rng([factors.seed, 2])  # 0 and 1 drew the two sides of X
         per_sample = self.scaled and self.refresh == "sample"
-        return Trainer(factors, self._loss, policy, engine, rng, per_sample)
+        return Trainer(factors, self.objective, policy, engine, rng, per_sample)
 
-    def _rows(self, names, side: int) -> np.ndarray:
+    def row_numbers(self, names, side: int) -> np.ndarray:
         """Row numbers of names; numbers are checked against the matrix."""
         what = self._sides[side]
         if self._ids is not None:
@@ -277,11 +350,11 @@ class Learner(Settings):
             raise ValueError(f"{what} {wrong} is not one of the {limit} {what}s of the matrix")
         return rows
 
-    def _scores(self, sides: list[np.ndarray]) -> np.ndarray:
+    def scores(self, sides: list[np.ndarray]) -> np.ndarray:
         """z for row numbers given in the order of the loss's table."""
-        offsets = [side * self.factors.begin for side in self._loss.sides]
+        offsets = [side * self.factors.begin for side in self.objective.sides]
         index = np.stack([rows + by for rows, by in zip(sides, offsets, strict=True)], axis=1)
-        return self._trainer.engine.scores(self.factors, index, self._loss)
+        return self._trainer.engine.scores(self.factors, index, self.objective)
 
     def settle(self) -> None:
         """After the model was saved: remove the checkpoint it could have gone on from, and let the
@@ -306,14 +379,14 @@ class Learner(Settings):
                 "offset": factors.offset,
             },
             **facts_of(trainer),
-            "ids": 0 if self._ids is None else 1 if self._symmetric else 2,
+            "ids": 0 if self._ids is None else 1 if self.is_symmetric else 2,
             "streams": dict(self._streams),
         }
         arrays = {"X": factors.compact(), "spectrum": factors.spectrum, **self._memory()}
         if trainer.P is not None:
             arrays["P"] = trainer.P
-        if trainer.kept is not None:
-            arrays |= trainer.kept.packed(trainer.engine)
+        if trainer.snapshot is not None:
+            arrays |= trainer.snapshot.packed(trainer.engine)
         for side, ids in enumerate((self._ids or ())[: facts["ids"]]):
             arrays[f"ids{side}"] = ids.names()
         model_file.write(path, arrays, facts)
@@ -326,7 +399,7 @@ class Learner(Settings):
         engine = self.engine or open_engine(self.device, self.n_jobs, 0)
         self._trainer = self._trained(factors, self._policy(), engine)
         take_up(self._trainer, facts, arrays.get("P"))
-        self._trainer.kept, self.history_ = Kept.unpacked(arrays), self._trainer.history
+        self._trainer.snapshot, self.history_ = Snapshot.unpacked(arrays), self._trainer.history
         self._streams = facts.get("streams", {})
         self.n_features_in_ = factors.shape[1]
         return self

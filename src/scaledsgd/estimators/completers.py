@@ -28,28 +28,29 @@ class Completer(Learner):
 
     def partial_fit(self, X, y=None, *, row=None, column=None, value=None):
         """One pass over new entries. Rows and columns not seen before are added."""
-        return self._learn(X, (row, column, value), 1, fresh=not hasattr(self, "history_"))
+        fresh = not hasattr(self, "history_")
+        return self._learn(X, (row, column, value), 1, fresh=fresh, streaming=True)
 
     def _new_ids(self) -> list[Ids]:
         ids = Ids()
-        return [ids, ids] if self._symmetric else [ids, Ids()]
+        return [ids, ids] if self.is_symmetric else [ids, Ids()]
 
-    def _observe(self, X, names, *, reset: bool) -> Observations:
-        loss, symmetric = self._loss.name, self._symmetric
-        if isinstance(X, Observations):
-            observations = X
-        elif are_files(X):
-            observations = self._in_files(X, names[:2], names[2])
+    def _observe(self, data, names, *, reset: bool) -> Observations:
+        loss, symmetric = self.objective.name, self.is_symmetric
+        if isinstance(data, Observations):
+            observations = data
+        elif are_files(data):
+            observations = self._in_files(data, names[:2], names[2])
         elif self._ids is not None:
-            rows, columns, targets = columns_of(X, names)
+            rows, columns, targets = columns_of(data, names)
             i, j = self._ids[0].add(rows, names[0]), self._ids[1].add(columns, names[1])
             shape = (len(self._ids[0]), len(self._ids[1]))
             observations = Observations.pairs(
                 i, j, targets, shape=shape, loss=loss, symmetric=symmetric
             )
         else:
-            X = self._matrix(X, reset=reset)
-            observations = Observations.matrix(X, loss=loss, symmetric=symmetric)
+            data = self._matrix(data, reset=reset)
+            observations = Observations.matrix(data, loss=loss, symmetric=symmetric)
         self.n_features_in_ = observations.shape[1]
         return observations
 
@@ -67,7 +68,7 @@ class Completer(Learner):
             pairs = np.asarray(pairs).T
         if len(pairs) != 2:
             raise ValueError("entries are named by (rows, columns) or an array of two columns")
-        return self._scores([self._rows(pairs[0], 0), self._rows(pairs[1], 1)])
+        return self.scores([self.row_numbers(pairs[0], 0), self.row_numbers(pairs[1], 1)])
 
 
 class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Completer):
@@ -116,13 +117,13 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         self.symmetric = symmetric
 
     @property
-    def _loss(self) -> Loss:
+    def objective(self) -> Loss:
         if self.loss not in ("squared", "logistic"):
             raise ValueError(f"loss={self.loss!r} is not 'squared' or 'logistic'")
         return LOSSES[self.loss]
 
     @property
-    def _symmetric(self) -> bool:
+    def is_symmetric(self) -> bool:
         return self.symmetric
 
     def predict(self, X) -> np.ndarray:
@@ -141,7 +142,7 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     @available_if(lambda self: self.loss == "logistic")
     def predict_proba(self, X) -> np.ndarray:
         """Probability of a one at each of the entries."""
-        return self._loss.inverse_link(self.predict(X))
+        return self.objective.inverse_link(self.predict(X))
 
     def transform(self, X) -> np.ndarray:
         """Factors of rows given by some of their entries: the best fit to the column factors."""
@@ -157,7 +158,7 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
             else:
                 known = np.flatnonzero(~np.isnan(X[n]))
                 y = X[n, known]
-            out[n] = _fold_in(R[known], y, self._loss)
+            out[n] = _fold_in(R[known], y, self.objective)
         return out
 
     @property
@@ -216,8 +217,13 @@ class DistanceCompleter(Completer):
     True
     """
 
-    _loss = LOSSES["distance"]
-    _symmetric = True
+    @property
+    def objective(self) -> Loss:
+        return LOSSES["distance"]
+
+    @property
+    def is_symmetric(self) -> bool:
+        return True
 
     def predict(self, pairs) -> np.ndarray:
         """Squared distances between the points named by (rows, columns)."""
@@ -234,7 +240,7 @@ class DistanceCompleter(Completer):
     def align(self, anchors, positions) -> np.ndarray:
         """The points turned, mirrored and moved so that the anchors lie at their positions."""
         X = self.points_
-        at = self._rows(list(anchors), 0)
+        at = self.row_numbers(list(anchors), 0)
         positions = np.asarray(positions, dtype=np.float64)
         if positions.shape != (len(at), X.shape[1]):
             raise ValueError(

@@ -37,7 +37,7 @@ class Answers(_Base):
         """z = x_i.(x_j - x_k) of each triplet: above 0 where i is nearer to j."""
         check_is_fitted(self, "history_")
         i, j, k = np.asarray(triplets).T
-        return self._scores([self._rows(j, 1), self._rows(k, 1), self._rows(i, 0)])
+        return self.scores([self.row_numbers(j, 1), self.row_numbers(k, 1), self.row_numbers(i, 0)])
 
     def score(self, triplets, y=None) -> float:
         """Share of the triplets that are ordered as observed (the paper's AUC)."""
@@ -54,7 +54,7 @@ class Answers(_Base):
         training orders and `ranked` goes by: there a few items with long vectors, which are near
         to a little of everything, come up again and again.
         """
-        rows, search = self._rows(np.atleast_1d(item), 1), self._searched(by)
+        rows, search = self.row_numbers(np.atleast_1d(item), 1), self._searched(by)
         alone = np.arange(len(rows) + 1), rows
         return self._named(*search.top_k(search.table[rows], _number(k), alone), np.ndim(item) == 0)
 
@@ -79,7 +79,7 @@ class Answers(_Base):
         if len(given) != 1:
             raise ValueError("recommend needs a user or a list of items, and not both")
         (asked,) = given
-        if user is not None or (items is None and not self._symmetric):
+        if user is not None or (items is None and not self.is_symmetric):
             if ratings is not None:
                 raise ValueError("ratings belong to a list of items, not to a user")
             single = np.ndim(asked) == 0
@@ -90,8 +90,8 @@ class Answers(_Base):
             single = not any(np.ndim(part) for part in asked)
             stars = [ratings] if single and ratings is not None else ratings
             vectors, seen = self._unknown([asked] if single else asked, stars)
-        search = self._searched("angle" if self._symmetric else "score")
-        if self._symmetric:
+        search = self._searched("angle" if self.is_symmetric else "score")
+        if self.is_symmetric:
             vectors = _unit(vectors)
         found = search.top_k(vectors, _number(k), seen if exclude_seen else None)
         return self._named(*found, single)
@@ -99,14 +99,14 @@ class Answers(_Base):
     def ranked(self, row, candidates) -> np.ndarray:
         """The candidates in the order in which an item (or user) ranks them; a list of items gets
         a row for each."""
-        candidates, rows = np.asarray(candidates), self._rows(np.atleast_1d(row), 0)
-        scores = self.factors.left[rows] @ self.factors.right[self._rows(candidates, 1)].T
+        candidates, rows = np.asarray(candidates), self.row_numbers(np.atleast_1d(row), 0)
+        scores = self.factors.left[rows] @ self.factors.right[self.row_numbers(candidates, 1)].T
         order = candidates[np.argsort(-scores, axis=1, kind="stable")]
         return order[0] if np.ndim(row) == 0 else order
 
     def vectors(self, items) -> np.ndarray:
         """The learned vectors of items, a row each."""
-        return self.factors.right[self._rows(items, 1)]
+        return self.factors.right[self.row_numbers(items, 1)]
 
     def evaluate(self, table, *, user: str, item: str, k: int = 10) -> dict[str, float]:
         """How well the items of these events are found among all that their users have not had:
@@ -128,7 +128,7 @@ class Answers(_Base):
         test = sp.csr_array((np.ones(len(wanted)), (rows[had], wanted)), shape=shape)
         seen = self._histories.table.copy()
         seen.resize(shape)
-        candidates = self._searched("angle" if self._symmetric else "score").table
+        candidates = self._searched("angle" if self.is_symmetric else "score").table
 
         def scores(asked: np.ndarray) -> np.ndarray:
             return self._vectors_of(asked) @ candidates.T
@@ -138,19 +138,21 @@ class Answers(_Base):
 
     def _vectors_of(self, rows: np.ndarray) -> np.ndarray:
         """Vectors of users by number, who have a history where there are only items."""
-        return self._mean(*self._histories.of(rows)) if self._symmetric else self.factors.left[rows]
+        if not self.is_symmetric:
+            return self.factors.left[rows]
+        return self._mean(*self._histories.of(rows))
 
     def _known(self, users: np.ndarray) -> tuple[np.ndarray, Lists]:
         """Vectors of users of the training, and what they had."""
         nothing = np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int64)
         if self._ids is None:  # comparisons by number, which do not tell who had what
-            if self._symmetric:
+            if self.is_symmetric:
                 raise ValueError("this model knows no users: give recommend a list of items")
-            return self.factors.left[self._rows(users, 0)], nothing
+            return self.factors.left[self.row_numbers(users, 0)], nothing
         rows = self._histories.users.rows(users, "user")
         start, items, _ = self._histories.of(rows)
         empty = np.diff(start) == 0
-        if self._symmetric and empty.any():
+        if self.is_symmetric and empty.any():
             raise ValueError(
                 f"user {users[np.argmax(empty)]!r}: the model does not know her items, give them"
             )
@@ -161,7 +163,7 @@ class Answers(_Base):
         start = np.concatenate([[0], np.cumsum([len(part) for part in lists])])
         if not len(lists) or (np.diff(start) == 0).any():
             raise ValueError("a list of items to recommend by is empty")
-        items = np.concatenate([self._rows(np.asarray(part), 1) for part in lists])
+        items = np.concatenate([self.row_numbers(np.asarray(part), 1) for part in lists])
         stars = None
         if ratings is not None:
             stars = np.concatenate([real(part, "rating") for part in ratings])
@@ -169,7 +171,7 @@ class Answers(_Base):
                 raise ValueError(f"{len(items)} items and {len(stars)} ratings do not pair up")
             if not np.isfinite(stars).all():
                 raise ValueError(f"rating {stars[~np.isfinite(stars)][0]} is not a finite number")
-        if self._symmetric:
+        if self.is_symmetric:
             weights = np.ones(len(items)) if stars is None else stars
             return self._mean(start, items, weights), (start, items)
         return events.fold_in(self.factors.right, start, items, stars), (start, items)

@@ -3,6 +3,7 @@ user."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from os import PathLike
 
@@ -10,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
-from ..core.losses import LOSSES
-from ..core.observations import Observations
+from ..core.losses import LOSSES, Loss
+from ..core.observations import Chunk, Observations
 from ..io.ids import Ids
 from ..io.tables import are_files, columns_of
 from ..recommend import events
@@ -19,7 +20,7 @@ from ..recommend.comparisons import SIMILARITIES, triplets
 from ..recommend.histories import Histories, last_of
 from ..recommend.interactions import UNNAMED, Interactions, read
 from ..training import metrics
-from .base import Learner
+from .base import LARGEST, Learner, Role
 from .queries import Answers
 
 # With comparisons="auto": so many for each number to be learned, and no more than fit a gigabyte.
@@ -61,7 +62,6 @@ class ItemRanker(Answers, Learner):
     True
     """
 
-    _loss = LOSSES["bpr"]
     _histories: Histories
 
     def __init__(
@@ -83,14 +83,18 @@ class ItemRanker(Answers, Learner):
         self.negatives = negatives
 
     @property
-    def _symmetric(self) -> bool:
+    def objective(self) -> Loss:
+        return LOSSES["bpr"]
+
+    @property
+    def is_symmetric(self) -> bool:
         if self.mode not in ("item-item", "user-item"):
             raise ValueError(f"mode={self.mode!r} is not 'item-item' or 'user-item'")
         return self.mode == "item-item"
 
     @property
     def _sides(self) -> tuple[str, str]:
-        return ("item" if self._symmetric else "user", "item")
+        return ("item" if self.is_symmetric else "user", "item")
 
     def fit(
         self, data, y=None, *, user=None, item=None, value=None, time=None, i=None, j=None, k=None,
@@ -106,9 +110,8 @@ class ItemRanker(Answers, Learner):
         vars(self).pop("test_auc_", None)
         held = vars(self).pop("_held", None)
         if held is not None:
-            index, y = held
             engine = self._trainer.engine
-            self.test_auc_ = metrics.auc(engine, self.factors, index, y, self._loss)
+            self.test_auc_ = metrics.auc(engine, self.factors, held, self.objective)
         return self
 
     def partial_fit(
@@ -123,7 +126,7 @@ class ItemRanker(Answers, Learner):
         none)."""
         names = (user, item, value, time), (i, j, k, target)
         told, columns = self._told(data, y, *names, whole=False)
-        return self._learn(told, columns, 1, fresh=not hasattr(self, "history_"))
+        return self._learn(told, columns, 1, fresh=not hasattr(self, "history_"), streaming=True)
 
     @property
     def _previous(self) -> np.ndarray:
@@ -139,10 +142,34 @@ class ItemRanker(Answers, Learner):
             raise ValueError(UNNAMED)
         return (read(data, names), whole), ("user", "item") if names[0] is None else names
 
+    @property
+    def histories(self) -> Histories:
+        """What each user chose."""
+        return self._histories
+
+    @property
+    def user_ids(self) -> Ids | None:
+        """Names of the users; None where they are known by number."""
+        return self._histories.users if self._ids is not None else None
+
+    def roles(self, columns: Mapping[str, str | None]) -> tuple[list[Role], int]:
+        low, high = self._limits()
+        if columns.get("user") or columns.get("item"):
+            users = 2 if self.is_symmetric else 0  # users have no rows where there are only items
+            largest = LARGEST[str(np.dtype(self.dtype))]
+            return [Role("user", users), Role("item", 1), Role("value", None, -largest, largest)], 2
+        second = 0 if self.is_symmetric else 1
+        ids = [Role("i", 0), Role("j", second), Role("k", second)]
+        return [*ids, Role("target", None, low, high)], 3
+
+    def id_kinds(self) -> dict[int, type]:
+        users = self._histories.users.kind if self._ids is not None else None
+        return super().id_kinds() | ({2: users} if users else {})
+
     def _new_ids(self) -> list[Ids]:
         ids = Ids()
         self._histories = Histories(Ids())
-        return [ids, ids] if self._symmetric else [self._histories.users, ids]
+        return [ids, ids] if self.is_symmetric else [self._histories.users, ids]
 
     def _observe(self, data, names, *, reset: bool) -> Observations | None:
         triplets, y = data
@@ -158,18 +185,18 @@ class ItemRanker(Answers, Learner):
             if triplets.ndim != 2 or triplets.shape[1] != 3:
                 raise ValueError(f"triplets have three columns, this array is {triplets.shape}")
             i, j, k = triplets.T
-            return Observations.triplets(i, j, k, y, symmetric=self._symmetric)
+            return Observations.triplets(i, j, k, y, symmetric=self.is_symmetric)
         i, j, k = columns_of(triplets, names[:3])
         if names[3] is not None:
             (y,) = columns_of(triplets, names[3:])
         rows, items = self._ids
         i, j, k = rows.add(i, names[0]), items.add(j, names[1]), items.add(k, names[2])
         shape = (len(rows), len(items))
-        return Observations.triplets(i, j, k, y, shape=shape, symmetric=self._symmetric)
+        return Observations.triplets(i, j, k, y, shape=shape, symmetric=self.is_symmetric)
 
     def _observe_events(self, told: Interactions, names, *, whole: bool, reset: bool):
         """Comparisons from events: from all there are, or from those that came next."""
-        if whole and self._symmetric and told.values is not None:
+        if whole and self.is_symmetric and told.values is not None:
             # In a similarity, zero is what was not rated.
             told = told.kept(np.abs(told.values) >= np.finfo(np.float32).tiny)
             if not len(told.users):
@@ -177,9 +204,9 @@ class ItemRanker(Answers, Learner):
         users, items = self._histories.users, self._item_ids
         u, i = users.add(told.users, names[0]), items.add(told.items, names[1])
         shape, seed = (len(users), len(items)), self._seed(reset)
-        if self._symmetric and whole:
+        if self.is_symmetric and whole:
             return self._compared(u, i, told.values, seed)
-        if self._symmetric:
+        if self.is_symmetric:
             found = events.successions(
                 self._histories.room(), u, i, (shape[1], shape[1]), negatives=self.negatives,
                 seed=seed,
@@ -208,7 +235,7 @@ class ItemRanker(Answers, Learner):
         self._histories.add(users, items, values)
         self._histories.follow(users, items)
         if len(drawn.test):
-            self._held = drawn.test, drawn.test_targets
+            self._held = Chunk(drawn.test, drawn.test_targets)
         return Observations(drawn.train, drawn.train_targets, (d, d), "bpr", symmetric=True)
 
     def _wanted(self) -> int:
@@ -244,7 +271,7 @@ class ItemRanker(Answers, Learner):
     def _memory(self) -> dict[str, np.ndarray]:
         if self._ids is None:
             return {}
-        known = {"users": self._histories.users.names()} if self._symmetric else {}
+        known = {"users": self._histories.users.names()} if self.is_symmetric else {}
         if hasattr(self, "test_auc_"):
             known["test_auc"] = np.array([self.test_auc_])
         return known | self._histories.arrays()
@@ -252,7 +279,7 @@ class ItemRanker(Answers, Learner):
     def _restore(self, arrays: dict[str, np.ndarray], facts: dict):
         super()._restore(arrays, facts)
         if self._ids is not None:
-            users = Ids(arrays.get("users", ())) if self._symmetric else self._ids[0]
+            users = Ids(arrays.get("users", ())) if self.is_symmetric else self._ids[0]
             self._histories = Histories(users)
             if "previous" in arrays:  # models of old versions have no histories
                 self._histories.restore(arrays)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -97,7 +98,7 @@ class Source:
         """These columns: ids become int64 or strings, numbers float64."""
         raise InputError(f"{self.path}: holds a matrix, not named columns")
 
-    def matrix(self, name: str | None = None):
+    def matrix(self, name: str | None = None) -> Any:
         """A scipy.sparse matrix, or an array with NaN for the unknown."""
         raise InputError(f"{self.path}: holds named columns, not a matrix")
 

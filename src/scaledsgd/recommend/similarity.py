@@ -22,7 +22,7 @@ class _Lists(NamedTuple):
     """A sparse matrix as lists, for the kernels."""
 
     start: np.ndarray
-    index: np.ndarray
+    index: np.ndarray  # pyright: ignore[reportIncompatibleMethodOverride]
     value: np.ndarray
 
 

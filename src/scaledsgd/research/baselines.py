@@ -35,7 +35,7 @@ def np_maximum(
     for _ in range(epochs):
         for chunk in data.epoch(rng):
             engine.run(factors, P, rates, loss, chunk)
-    return metrics.auc(engine, factors, data.index, data.targets, loss)
+    return metrics.auc(engine, factors, data, loss)
 
 
 def noise_floor(M: np.ndarray, rank: int) -> float:

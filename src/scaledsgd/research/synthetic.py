@@ -67,7 +67,7 @@ def cube_points(n: int, seed: int, outliers: int = 0, offset: float = 10.0) -> n
 class Completion(NamedTuple):
     """Entries of left @ right.T: `index` holds their rows and columns."""
 
-    index: np.ndarray
+    index: np.ndarray  # pyright: ignore[reportIncompatibleMethodOverride]
     targets: np.ndarray
     left: np.ndarray
     right: np.ndarray

@@ -17,21 +17,15 @@ from os import PathLike
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ..engines.base import open_engine
 from ..estimators.base import Learner
-from ..estimators.ranker import ItemRanker
 from ..io.atomic import alone
-from ..io.ids import Ids
 from ..io.tables import InputError
 from .sources import Batch, Feed, chosen
-from .validate import Role, screen
+from .validate import validate
 
 BATCH = 32_768  # lines: what a batch costs besides its events is then a few percent
 EVERY = 1_000_000  # lines between checkpoints, and
 SECONDS = 60.0  # seconds, whichever comes first: what a crash may cost in time
-
-# What can be squared safely in the factors' own precision.
-_LARGEST = {"float32": 1e15, "float64": 1e100}
 
 
 def learn_many(model: Learner, batches: Iterable, **columns: str) -> Learner:
@@ -87,12 +81,8 @@ class Stream:
 
     def __post_init__(self):
         model, feed = self.model, self.feed
-        if hasattr(model, "history_") and model._ids is None:
-            # Rows known by number: those are their ids from now on.
-            model._ids = model._new_ids()
-            for ids, rows in zip(model._ids, model.factors.shape, strict=True):
-                ids.add(np.arange(rows))
-        self._roles, least = _roles(model, self.columns)
+        model.name_rows()
+        self._roles, least = model.roles(self.columns)
         keys = [role.key for role in self._roles]
         for key, name in self.columns.items():
             if name is not None and key not in keys:
@@ -103,7 +93,7 @@ class Stream:
 
     def resume(self) -> None:
         """Go on where the model's file says that this source was left."""
-        told = self.model._streams.get(self.feed.key)
+        told = self.model.position_in(self.feed.key)
         if told is not None:
             self.lines, self.events, self.refused = (
                 told[name] for name in ("lines", "events", "refused")
@@ -114,8 +104,7 @@ class Stream:
     @property
     def residual(self) -> float:
         """Root mean square of what predictions were off by lately, before they were corrected."""
-        trainer = getattr(self.model, "_trainer", None)
-        return float("nan") if trainer is None else trainer.policy.rms
+        return self.model.residual
 
     def checkpoints(self) -> Iterator[Stream]:
         """Learn to the end of the source. Yields after each checkpoint."""
@@ -156,12 +145,12 @@ class Stream:
 
     def _learn(self, batch: Batch) -> None:
         model, known = self.model, hasattr(self.model, "history_")
-        found = screen(self._roles, batch.columns, _kinds(model) if known else {})
+        found = validate(self._roles, batch.columns, model.id_kinds() if known else {})
         refused = [(batch.at[row], why) for row, why in found.refused]
         columns, events = found.columns, len(found.at)
         if events:
             keys = [role.key for role in self._roles]
-            if model._symmetric and "column" in keys:
+            if model.is_symmetric and "column" in keys:
                 # (i, j) and (j, i) are one entry. Under one name it may change as others do.
                 i, j, y = columns
                 turned = np.asarray(i > j, bool)
@@ -188,37 +177,8 @@ class Stream:
             "position": position, "lines": self.lines, "events": self.events,
             "refused": self.refused, "batch": self.batch,
         }  # fmt: skip
-        self.model._streams = {**self.model._streams, self.feed.key: told}
+        self.model.remember_position(self.feed.key, told)
         self.model.save(self.out)
         self.feed.learned(position)
         self.written = time.monotonic()
         return True
-
-
-def set_threads(model: Learner, n_jobs: int) -> None:
-    """Go on with so many threads."""
-    model.n_jobs = n_jobs
-    if hasattr(model, "history_"):
-        model._trainer.engine = open_engine(model.device, n_jobs)
-
-
-def _roles(model: Learner, columns: Mapping) -> tuple[list[Role], int]:
-    """What the columns of a model's events mean, and how many of them there must be."""
-    largest, second = _LARGEST[str(np.dtype(model.dtype))], 0 if model._symmetric else 1
-    low, high = np.clip(model._loss.bounds, -largest, largest).tolist()
-    if not isinstance(model, ItemRanker):
-        roles = [Role("row", 0), Role("column", second), Role("value", None, low, high)]
-        return roles, 3
-    if columns.get("user") or columns.get("item"):
-        users = 2 if model._symmetric else 0  # users have no rows where there are only items
-        return [Role("user", users), Role("item", 1), Role("value", None, -largest, largest)], 2
-    ids = [Role("i", 0), Role("j", second), Role("k", second)]
-    return [*ids, Role("target", None, low, high)], 3
-
-
-def _kinds(model: Learner) -> dict[int, type]:
-    """Whether ids are numbers or words, where that is known."""
-    sides: list[Ids] = list(model._ids or ())
-    if isinstance(model, ItemRanker):
-        sides.append(model._histories.users)
-    return {n: ids.kind for n, ids in enumerate(sides) if ids.kind is not None}

@@ -10,33 +10,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..estimators.base import Role
+
 _WORDS = 0.05  # share of words among ids from which on all are: broken lines are fewer
 _LONGEST = 19  # digits of a number of 64 bits
 _TOLD = 60  # letters of a cell that a reason shows: a cell may be a megabyte
 _NUMERIC = {bool, int, float, str}  # of cells that may hold a number
 
 
-class Role(NamedTuple):
-    """What a column means to a model."""
-
-    key: str  # what partial_fit calls it
-    ids: int | None = None  # whose names: columns with the same number share them; None: a number
-    low: float = -np.inf
-    high: float = np.inf
-
-
-class Screened(NamedTuple):
+class Validated(NamedTuple):
     columns: list[np.ndarray]  # int64, objects that are strings, or float64
     at: np.ndarray  # which of the rows these are
     refused: list[tuple[int, str]]  # the other rows
 
 
-def screen(roles: Sequence[Role], columns: Sequence, kinds: dict[int, type]) -> Screened:
+def validate(roles: Sequence[Role], columns: Sequence, kinds: dict[int, type]) -> Validated:
     """The rows that are events. `kinds` tells whether ids are numbers (int) or words (str), and is
     told where nobody knew.
 
     >>> roles = [Role("user", 0), Role("value", low=0)]
-    >>> found = screen(roles, [["7", "x", "8"], [1.0, 2.0, -1.0]], {0: int})
+    >>> found = validate(roles, [["7", "x", "8"], [1.0, 2.0, -1.0]], {0: int})
     >>> found.columns, found.refused
     ([array([7]), array([1.])], [(1, "user: 'x' is not a whole number from 0 up that fits 64 bits"),
     (2, 'value: -1.0 is outside [0, inf]')])
@@ -56,8 +49,8 @@ def screen(roles: Sequence[Role], columns: Sequence, kinds: dict[int, type]) -> 
     for row in _twice(roles, typed, good):
         reasons[row], good[row] = "an item compared with itself", False
     if good.all():
-        return Screened(typed, np.arange(count), [])
-    return Screened([c[good] for c in typed], np.flatnonzero(good), sorted(reasons.items()))
+        return Validated(typed, np.arange(count), [])
+    return Validated([c[good] for c in typed], np.flatnonzero(good), sorted(reasons.items()))
 
 
 def _twice(roles, typed, good) -> np.ndarray:

@@ -24,7 +24,7 @@ from ..core.linalg import floored
 from ..core.losses import Loss
 from ..core.observations import Chunk, Observations
 from ..engines.base import Engine
-from . import holdout as aside
+from . import holdout
 from .lagging_rows import LINEAR
 from .policy import Policy
 
@@ -48,7 +48,7 @@ _SOLVED = 1e-11  # of the targets' size: held-out error this small is rounding a
 SMALL = 1e-3  # of the natural scale: far below every direction there is to find
 
 
-class Start(NamedTuple):
+class Initialisation(NamedTuple):
     """How a run on a loss begins, and how its step decays by itself."""
 
     scale: float  # of X_0, in units of the square root of the targets' size, or of 1
@@ -61,19 +61,19 @@ class Start(NamedTuple):
     anneals: bool = False  # whether the step goes down to nothing by the end of the run
 
 
-STARTS = {
-    "squared": Start(SMALL, natural=True),
+INITIALISATIONS = {
+    "squared": Initialisation(SMALL, natural=True),
     # Points on top of each other do not know where to go: they start at their distances' scale.
-    "distance": Start(0.5, natural=True),
-    "logistic": Start(1.0),
+    "distance": Initialisation(0.5, natural=True),
+    "logistic": Initialisation(1.0),
     # Who is popular is most of a ranking, and a constant column learns that first. Comparisons
     # contradict each other, so the step has to decay even within the first epoch.
-    "bpr": Start(0.1, column=1.5, rounds=20.0),
+    "bpr": Initialisation(0.1, column=1.5, rounds=20.0),
     # Most of what a user did not choose she has not met: every comparison is half a guess, and what
     # is learned from it has to be averaged and held back. Items have fewer events than users have,
     # and learn more from each. (Searched on MovieLens-Small alone, without its last events: good
     # at ranks 16 and 64 alike, and within noise of their neighbours.)
-    "choices": Start(
+    "choices": Initialisation(
         0.1, column=0.5, rounds=20.0, shrink=4.0, dimension=36.0, items=3.0, anneals=True
     ),
 }
@@ -113,7 +113,7 @@ class AutoPolicy(Policy):
 
     @property
     def starting_column(self) -> float:
-        return STARTS[self.kind].column if self.scaled else 0.0
+        return INITIALISATIONS[self.kind].column if self.scaled else 0.0
 
     @property
     def regrets(self) -> bool:
@@ -125,7 +125,7 @@ class AutoPolicy(Policy):
 
     def starting_scale(self, size: float, shape, rank: int, kind: str) -> tuple[float, float]:
         self.columns, self.kind, self.size = int(rank), kind, size
-        start = STARTS[kind]
+        start = INITIALISATIONS[kind]
         if not self.scaled:  # plain SGD never leaves a start as small as that
             return 1.0, 1.0
         spread = start.scale * (np.sqrt(self.size) if start.natural and self.size else 1.0)
@@ -133,12 +133,12 @@ class AutoPolicy(Policy):
         ratio = (shape[1] / shape[0]) ** 0.25
         return spread * ratio, spread / ratio
 
-    def set_aside(self, observations: Observations, rng) -> tuple[Observations, Chunk | None]:
-        self.whole = aside.complete(observations)
-        return aside.set_aside(observations, rng)
+    def hold_out(self, observations: Observations, rng) -> tuple[Observations, Chunk | None]:
+        self.whole = observations.complete()
+        return holdout.hold_out(observations, rng)
 
     def rates(self, factors: Factors, loss: Loss) -> np.ndarray:
-        start = STARTS[self.kind]
+        start = INITIALISATIONS[self.kind]
         # A row of L learns from rows of R, of which there are as many as the matrix has columns.
         others = [factors.shape[1 - side] for side in loss.sides]
         faster = [start.items if side else 1.0 for side in loss.sides]
@@ -151,7 +151,7 @@ class AutoPolicy(Policy):
 
     def _dimension(self, factors: Factors, loss: Loss) -> float:
         """How many directions a step moves along: those that are more than damping."""
-        columns, start = self.columns or factors.rank, STARTS[self.kind]
+        columns, start = self.columns or factors.rank, INITIALISATIONS[self.kind]
         if np.isfinite(start.rounds):
             return start.dimension or columns
         S = factors.spectrum
@@ -174,7 +174,7 @@ class AutoPolicy(Policy):
             return None
         eta, P = self.eta(factors, loss), self.preconditioner(factors, loss)
         step = float(self.rates(factors, loss).mean()) * loss.gain / np.mean(factors.shape)
-        pull = 2 * step * STARTS[self.kind].shrink
+        pull = 2 * step * INITIALISATIONS[self.kind].shrink
         return 1.0 - np.minimum(pull * (eta * P) ** 2, 0.5)
 
     def expects(self, rms: float) -> None:
@@ -195,10 +195,11 @@ class AutoPolicy(Policy):
         if self.polishing:
             self.theta *= self.turn
             return "" if self.theta >= _POLISHED else "settled"
+        rms = np.array([train])
         if held is None:
             error, noise = train, True
         else:
-            errors = aside.errors_by_rank(factors, engine, loss, held)[:, : self.columns]
+            errors = holdout.errors_by_rank(factors, engine, loss, held)[:, : self.columns]
             rms = np.sqrt(np.mean(errors**2, axis=0))
             error = float(rms[-1])
             if not np.isfinite(error):
@@ -210,7 +211,7 @@ class AutoPolicy(Policy):
             error = self._select(factors, engine, rms)
         self.gap = float(np.clip(error / train, 1, 10)) if train else 1.0
         verdict = self._pace(train, error, noise)
-        decays = np.isfinite(STARTS[self.kind].rounds)  # by itself
+        decays = np.isfinite(INITIALISATIONS[self.kind].rounds)  # by itself
         if held is None or decays or verdict == "solved" or left < _POLISHING // 2:
             return verdict
         # Where the floor was seen, and nothing is to be found out any more or it is time.

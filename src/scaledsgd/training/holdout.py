@@ -1,4 +1,4 @@
-"""What a run is judged by: samples that are set aside, and what the factors make of them."""
+"""What a run is judged by: samples that are held out, and what the factors make of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHARE = 0.03  # 1% misjudges directions, more is lost for training
 _LEAST, _MOST = 60, 20_000  # enough to see a percent of difference; no need for more
 
 
-def set_aside(observations: Observations, rng) -> tuple[Observations, Chunk | None]:
+def hold_out(observations: Observations, rng) -> tuple[Observations, Chunk | None]:
     """What to train on, and what to judge by, if there is enough."""
     wanted = int(np.clip(_SHARE * len(observations), _LEAST, _MOST))
     if wanted > len(observations) // 10:
@@ -24,29 +24,7 @@ def set_aside(observations: Observations, rng) -> tuple[Observations, Chunk | No
     drawn = np.unique(observations.well_seen(drawn))
     if len(drawn) < wanted:
         return observations, None
-    return observations.set_aside(rng.choice(drawn, wanted, replace=False))
-
-
-def complete(observations: Observations) -> bool:
-    """Whether every entry is known: there is nothing to predict, only to approximate.
-
-    >>> complete(Observations.matrix(np.ones((2, 3)))), complete(Observations.matrix(np.eye(2)))
-    (True, True)
-    >>> complete(Observations.pairs([0, 1], [1, 0], [1.0, 1.0], symmetric=True))
-    True
-    >>> complete(Observations.pairs([0, 1], [1, 0], [1.0, 1.0]))
-    False
-    """
-    rows, columns = observations.shape
-    entries = rows * (rows - 1) // 2 if observations.symmetric else rows * columns
-    if observations.loss.arity > 2 or len(observations) < entries:
-        return False
-    if not isinstance(observations, Observations):  # on a cluster, where nobody can tell
-        return False
-    i, j = observations.index.T.astype(np.int64)
-    if observations.symmetric:  # the diagonal need not be known
-        i, j = np.minimum(i, j)[i != j], np.maximum(i, j)[i != j]
-    return len(np.unique(i * columns + j)) == entries
+    return observations.hold_out(rng.choice(drawn, wanted, replace=False))
 
 
 def errors_by_rank(factors: Factors, engine: Engine, loss: Loss, held: Chunk) -> np.ndarray:

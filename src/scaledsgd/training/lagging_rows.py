@@ -26,10 +26,9 @@ _SURE = 1e-6  # of the worst row's variance: no neighbour is trusted more than t
 
 def catch_up(engine: Engine, factors: Factors, loss: Loss, data: Samples) -> int:
     """Solve for rows whose residuals are far larger than the others'. Returns how many there were.
-    X has to be here, in the basis of its spectrum."""
-    if not isinstance(factors.X, np.ndarray):
-        return 0
-    few = np.abs(_residuals(engine, factors, loss, *data.fair(_LOOK)))
+    X has to be here (`engine.solves_rows`), in the basis of its spectrum."""
+    look = data.fair(_LOOK)
+    few = np.abs(_residuals(engine, factors, loss, look.index, look.targets))
     if np.median(few) > _SPREAD_OUT * np.sqrt(np.mean(few**2)):
         return 0
     parts = _parts(factors, data)

@@ -8,30 +8,32 @@ import numpy as np
 
 from ..core.factors import Factors
 from ..core.losses import Loss
-from ..engines.base import Engine
+from ..core.observations import Chunk, Observations
+from ..engines.base import Engine, Samples
 
-_BLOCK = 1 << 16  # samples scored at a time: their temporaries stay in the cache
-_DEVICE_BLOCK = 1 << 24  # on a GPU a block costs a few launches, however few its samples are
+Scored = Chunk | Observations | Samples  # whatever has an index and targets
+
+_BLOCK = 1 << 16  # targets looked at together: temporaries stay in the cache
 
 
-def _scored(engine: Engine, factors: Factors, index, targets, loss: Loss):
-    block = _BLOCK if isinstance(index, np.ndarray) else _DEVICE_BLOCK
-    for start in range(0, len(targets), block):
+def _scored(engine: Engine, factors: Factors, samples: Scored, loss: Loss):
+    block = engine.scored_at_once
+    for start in range(0, len(samples.targets), block):
         part = slice(start, start + block)
-        yield engine.scores(factors, index[part], loss), targets[part]
+        yield engine.scores(factors, samples.index[part], loss), samples.targets[part]
 
 
-def _mean(of: Callable, engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
+def _mean(of: Callable, engine: Engine, factors: Factors, samples: Scored, loss: Loss) -> float:
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # diverged factors have an infinite loss
-        for z, y in _scored(engine, factors, index, targets, loss):
+        for z, y in _scored(engine, factors, samples, loss):
             total += float(of(z.astype(np.float64), y.astype(np.float64)).sum())
-    return total / len(targets)
+    return total / len(samples.targets)
 
 
-def mean_loss(engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
+def mean_loss(engine: Engine, factors: Factors, samples: Scored, loss: Loss) -> float:
     """Mean of psi(z, y) over the samples."""
-    return _mean(loss.value, engine, factors, index, targets, loss)
+    return _mean(loss.value, engine, factors, samples, loss)
 
 
 def zero_loss(targets, loss: Loss) -> float:
@@ -45,16 +47,16 @@ def zero_loss(targets, loss: Loss) -> float:
     return sum(float(loss.value(0.0, block).sum()) for block in blocks) / len(targets)
 
 
-def rms_slope(engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
+def rms_slope(engine: Engine, factors: Factors, samples: Scored, loss: Loss) -> float:
     """Root mean square of psi'(z, y), the residual that damping goes by."""
-    squares = _mean(lambda z, y: loss.slope(z, y) ** 2, engine, factors, index, targets, loss)
+    squares = _mean(lambda z, y: loss.slope(z, y) ** 2, engine, factors, samples, loss)
     return float(np.sqrt(squares))
 
 
-def auc(engine: Engine, factors: Factors, index, targets, loss: Loss) -> float:
+def auc(engine: Engine, factors: Factors, samples: Scored, loss: Loss) -> float:
     """Share of the comparisons that the factors order as observed."""
-    scored = _scored(engine, factors, index, targets, loss)
-    return sum(auc_of(z, y) * len(y) for z, y in scored) / len(targets)
+    scored = _scored(engine, factors, samples, loss)
+    return sum(auc_of(z, y) * len(y) for z, y in scored) / len(samples.targets)
 
 
 def auc_of(z: np.ndarray, y: np.ndarray) -> float:

@@ -50,7 +50,7 @@ class Policy:
         paper's."""
         return 1.0, 1.0
 
-    def set_aside(self, observations: Observations, rng) -> tuple[Observations, Chunk | None]:
+    def hold_out(self, observations: Observations, rng) -> tuple[Observations, Chunk | None]:
         """What to train on, and what to judge by."""
         return observations, None
 

@@ -18,7 +18,7 @@ _COUNTERS = ("samples", "seconds", "left", "began")
 _STATE = "state.safetensors"
 
 
-class Kept(NamedTuple):
+class Snapshot(NamedTuple):
     """The factors of one moment. Rows that were added since begin anew."""
 
     sides: list[Any]
@@ -31,7 +31,7 @@ class Kept(NamedTuple):
         return {**sides, "kept_spectrum": self.spectrum, "kept_columns": np.array([self.columns])}
 
     @classmethod
-    def unpacked(cls, arrays: dict[str, np.ndarray]) -> Kept | None:
+    def unpacked(cls, arrays: dict[str, np.ndarray]) -> Snapshot | None:
         """From the arrays of a file, if it holds one."""
         sides = [arrays[name] for name in ("kept0", "kept1") if name in arrays]
         if not sides:
@@ -88,21 +88,19 @@ class Checkpoint:
             raise ValueError(f"{self.folder}: the checkpoint is of a run on other data")
         take_up(trainer, facts, arrays.get("P"))
         factors.spectrum = arrays["spectrum"]
-        engine: Any = trainer.engine
-        read = engine.read
+        read = trainer.engine.read
         factors.X[:] = read(self.folder, facts["blocks"], factors.X)
         kept = read(self.folder, facts["kept"], factors.X)
         sides = [kept[: len(factors.left)], kept[len(factors.left) :]]
         spectrum, columns = arrays["kept_spectrum"], int(arrays["kept_columns"][0])
-        trainer.kept = Kept(sides[: len(factors.sides)], spectrum, columns)
+        trainer.snapshot = Snapshot(sides[: len(factors.sides)], spectrum, columns)
         return facts["epoch"]
 
     def save(self, trainer: Trainer, epoch: int) -> None:
         """Write the state, and remove what no longer belongs to it."""
-        assert trainer.kept is not None
-        engine: Any = trainer.engine
-        spreads = [trainer.factors.X, *trainer.kept.sides]
-        blocks, *kept = engine.write(self.folder, spreads, f"epoch{epoch}")
+        assert trainer.snapshot is not None
+        arrays_of_state = [trainer.factors.X, *trainer.snapshot.sides]
+        blocks, *kept = trainer.engine.write(self.folder, arrays_of_state, f"epoch{epoch}")
         kept = [name for side in kept for name in side]
         facts = facts_of(trainer) | {
             "settings": self.settings,
@@ -114,8 +112,8 @@ class Checkpoint:
         }
         arrays = {
             "spectrum": trainer.factors.spectrum,
-            "kept_spectrum": trainer.kept.spectrum,
-            "kept_columns": np.array([trainer.kept.columns]),
+            "kept_spectrum": trainer.snapshot.spectrum,
+            "kept_columns": np.array([trainer.snapshot.columns]),
         }
         if trainer.P is not None:
             arrays["P"] = trainer.P

@@ -13,14 +13,14 @@ import numpy as np
 
 from ..core.factors import CALM, Factors
 from ..core.losses import Loss
-from ..core.observations import Observations
-from ..engines.base import Chunk, Engine, Samples
+from ..core.observations import Chunk, Observations
+from ..engines.base import Engine, Portion, Samples
 from ..io.progress_bar import epoch_bar
-from . import lagging_rows as rows
+from . import lagging_rows
 from .history import Callback, DivergenceError, History, Progress
 from .metrics import mean_loss, rms_slope, zero_loss
 from .policy import Policy
-from .state import Kept
+from .state import Snapshot
 
 # The mean loss is taken over at most this many samples. They are stored in random order, so the
 # first are a fair draw: the estimate is good to a third of a percent of the loss's spread.
@@ -46,14 +46,15 @@ class Trainer:
     left: int = 0  # samples until the round ends
     began: int = 0  # rows that X had when the round began
     P: Any = None  # diagonal, or a matrix a side where it follows every sample
-    kept: Kept | None = None
+    snapshot: Snapshot | None = None  # the state to come back to
     checkpoint: Any = None  # where the state goes after every epoch, if anywhere
 
     def grow(self, shape) -> None:
         """Make room for a matrix of that shape, should it be larger."""
         if any(new > old for new, old in zip(shape, self.factors.shape, strict=True)):
-            if not isinstance(self.factors.X, np.ndarray):  # in blocks, which do not grow
-                self.factors.X, self.kept = np.asarray(self.factors.X), None
+            X = self.engine.local(self.factors.X)
+            if X is not self.factors.X:  # it was elsewhere, and so is the snapshot
+                self.factors.X, self.snapshot = X, None
             self.factors = self.factors.grow(shape)
             # A tenth more rows leaves P about as right as it was; in a stream some come with every
             # batch, and a new round for each of them would cost O(d). A P that follows every
@@ -66,18 +67,20 @@ class Trainer:
         observations: Observations,
         *,
         epochs: int,
+        streaming: bool = False,
         tol: float = 0.0,
         evaluations: int = 1,
         callbacks: Iterable[Callback] = (),
         verbose: bool = False,
     ) -> History:
-        """Pass over the observations `epochs` times, scoring `evaluations` times in each."""
-        held, streaming = None, epochs == 1
+        """Pass over the observations `epochs` times, scoring `evaluations` times in each. What is
+        `streaming` comes by once: nothing is held out, and the truth may move."""
+        held = None
         if not streaming:
-            observations, held = self.policy.set_aside(observations, self.rng)
+            observations, held = self.policy.hold_out(observations, self.rng)
         self.factors = self.engine.packed(self.factors)
         shift = [side * self.factors.begin for side in self.loss.sides]
-        aside, held = held, held and Chunk(held.index + np.array(shift), held.targets)
+        given_back, held = held, held and Chunk(held.index + np.array(shift), held.targets)
         data = self.engine.samples(observations, shift, self.factors.X.dtype, self.rng)
         parts = [data]
         self.policy.until = 0 if streaming else self.samples + epochs * len(data)
@@ -88,16 +91,16 @@ class Trainer:
         try:
             self._expect(seen)
             nothing = zero_loss(seen.targets, self.loss) if evaluations else 0.0
-            if self.kept is None:
-                self._keep()
+            if self.snapshot is None:
+                self._take_snapshot()
             with epoch_bar(verbose, epochs) as advance:
                 first = self.checkpoint.resume(self) if self.checkpoint else 0
                 if self.history.stopped and self.checkpoint:  # it was over already
                     return self.history
                 for epoch in range(first, epochs):
-                    if aside and self.policy.polishing:
-                        parts = [self._given_back(aside, observations), data]
-                        aside = held = None
+                    if given_back and self.policy.polishing:
+                        parts = [self._given_back(given_back, observations), data]
+                        given_back = held = None
                     for done in self._epoch(parts, epoch + 1, marks):
                         if evaluations == 0:
                             continue
@@ -123,20 +126,20 @@ class Trainer:
         finally:
             self.factors.X = self.engine.get(self.factors.X)
             if not streaming:  # what comes next is judged by itself
-                self.kept = None
+                self.snapshot = None
 
     def _epoch(self, parts: list[Samples], epoch: int, marks: list[int]) -> Iterator[int]:
         """One pass over all parts, in pieces that end where a round does or a mark is set. Yields
         the marks, which are places in the last part, as they are reached."""
         data, done = parts[-1], -sum(map(len, parts[:-1]))
-        for chunk in chain.from_iterable(part.epoch(self.rng) for part in parts):
+        for portion in chain.from_iterable(part.epoch(self.rng) for part in parts):
             at = 0
-            while at < len(chunk.targets):
+            while at < len(portion):
                 if self.left == 0:
-                    self._turn(epoch)
+                    self._refresh_and_begin(epoch)
                 due = next(mark for mark in marks if mark > done) - done
-                stop = min(len(chunk.targets), at + self.left, at + due)
-                self._step(Chunk(chunk.index[at:stop], chunk.targets[at:stop]), epoch)
+                stop = min(len(portion), at + self.left, at + due)
+                self._step(portion[at:stop], epoch)
                 done, at = done + stop - at, stop
                 if done in marks:
                     if not self.engine.finite(self.factors.X, data.index):
@@ -144,7 +147,7 @@ class Trainer:
                     yield done
 
     def _evaluate(self, epoch: float, seen: Chunk) -> Progress:
-        loss = mean_loss(self.engine, self.factors, *seen, self.loss)
+        loss = mean_loss(self.engine, self.factors, seen, self.loss)
         self.history.records.append(
             {
                 "epoch": epoch,
@@ -164,8 +167,8 @@ class Trainer:
         if not policy.samples:  # the epoch ended in a roll-back: there is nothing to judge
             return ""
         moved, columns = self._refresh(epoch), policy.columns
-        due = policy.catches_up and not (streaming or self.per_sample)
-        if due and rows.catch_up(self.engine, self.factors, self.loss, data):
+        due = policy.catches_up and self.engine.solves_rows and not (streaming or self.per_sample)
+        if due and lagging_rows.catch_up(self.engine, self.factors, self.loss, data):
             moved = self._refresh(epoch)
         verdict = policy.review(self.factors, self.engine, self.loss, held, streaming)
         if verdict == "bad":  # and if no step is small enough: there is nothing better to find
@@ -176,23 +179,23 @@ class Trainer:
             policy.polish(self.factors, self.engine)
             moved = np.inf
         if verdict in ("best", "polish"):
-            self._keep()
+            self._take_snapshot()
         self._begin_round(moved if policy.columns == columns else np.inf)
         return "" if verdict in ("best", "polish") else verdict
 
-    def _given_back(self, aside: Chunk, observations: Observations) -> Samples:
+    def _given_back(self, held: Chunk, observations: Observations) -> Samples:
         """Samples that no longer judge, to be trained on. In an order that a run which goes on from
         a checkpoint finds again."""
         shift = [side * self.factors.begin for side in self.loss.sides]
         rng = np.random.default_rng([self.factors.seed, 4])
-        some = observations.of(aside)
+        some = observations.of(held)
         return self.engine.samples(some, shift, self.factors.X.dtype, rng)
 
-    def _turn(self, epoch: int) -> None:
+    def _refresh_and_begin(self, epoch: int) -> None:
         """Begin a round in the basis of the present."""
         moved = self._refresh(epoch, glance=True)
         if not self.policy.automatic:
-            self._keep()
+            self._take_snapshot()
         if not self.per_sample:
             shrink = self.policy.shrink(self.factors, self.loss)
             if shrink is not None:
@@ -201,15 +204,15 @@ class Trainer:
 
     def _refresh(self, epoch: int, *, glance: bool = False) -> float:
         """To the basis in which P is diagonal. Returns how far the last P was off."""
-        turn = self.policy.scaled and not self.per_sample
-        frozen = self.P if turn else None
+        rotate = self.policy.scaled and not self.per_sample
+        frozen = self.P if rotate else None
         try:
             moved = self.factors.refresh(
-                self.engine, turn=turn, frozen=frozen, glance=glance and turn
+                self.engine, rotate=rotate, frozen=frozen, glance=glance and rotate
             )
         except FloatingPointError:
             self._diverged(epoch)
-            moved = self.factors.refresh(self.engine, turn=turn)
+            moved = self.factors.refresh(self.engine, rotate=rotate)
         if self.policy.scaled:
             self.history.refreshes += 1
             self.history.repairs += self.factors.singular
@@ -232,17 +235,17 @@ class Trainer:
         policy.refreshed(moved, self.engine.longest)
         self.left = policy.round_length(factors)
 
-    def _step(self, chunk: Chunk, epoch: int) -> None:
+    def _step(self, samples: Portion, epoch: int) -> None:
         clock = time.perf_counter()
-        factors, policy, n = self.factors, self.policy, len(chunk.targets)
+        factors, policy, n = self.factors, self.policy, len(samples)
         rates = policy.rates(factors, self.loss)
         if self.per_sample and policy.scaled:
             repairs, eta = self.engine.repairs, policy.eta(factors, self.loss)
-            squares = self.engine.run_sampled(factors, self.P, eta, rates, self.loss, chunk)
+            squares = self.engine.run_sampled(factors, self.P, eta, rates, self.loss, samples)
             self.history.repairs += self.engine.repairs - repairs
         else:
             cap = policy.cap / self.loss.curvature
-            squares = self.engine.run(factors, self.P, rates, self.loss, chunk, cap)
+            squares = self.engine.run(factors, self.P, rates, self.loss, samples, cap)
         self.samples += n
         self.left -= n
         self.seconds += time.perf_counter() - clock
@@ -252,32 +255,33 @@ class Trainer:
     def _expect(self, seen: Chunk) -> None:
         """The residual before the first step, which damps the first round."""
         if not self.policy.rms:
-            self.policy.expects(rms_slope(self.engine, self.factors, *seen, self.loss))
+            self.policy.expects(rms_slope(self.engine, self.factors, seen, self.loss))
 
-    def _keep(self) -> None:
+    def _take_snapshot(self) -> None:
         """Remember this state as one to come back to."""
         sides = [side.copy() for side in self.factors.sides]
-        self.kept = Kept(sides, self.factors.spectrum.copy(), self.policy.columns)
+        self.snapshot = Snapshot(sides, self.factors.spectrum.copy(), self.policy.columns)
 
     def _come_back(self) -> None:
-        """To the last state kept."""
-        assert self.kept is not None
-        for side, (new, old) in enumerate(zip(self.factors.sides, self.kept.sides, strict=True)):
+        """To the last snapshot."""
+        assert self.snapshot is not None
+        both = zip(self.factors.sides, self.snapshot.sides, strict=True)
+        for side, (new, old) in enumerate(both):
             new[: len(old)] = self.engine.put(old)
             if len(new) > len(old):
                 new[len(old) :] = self.engine.put(self.factors.fresh(side, len(old), len(new)))
-        self.factors.spectrum = self.kept.spectrum.copy()
-        self.policy.columns = self.kept.columns
+        self.factors.spectrum = self.snapshot.spectrum.copy()
+        self.policy.columns = self.snapshot.columns
         self.left, self.P = 0, None
 
     def _step_back(self) -> bool:
-        """To the last state kept. Whether there is a smaller step to go on with."""
+        """To the last snapshot. Whether there is a smaller step to go on with."""
         self._come_back()
         self.history.rollbacks += 1
         return self.policy.retreat()
 
     def _diverged(self, epoch: int) -> None:
-        """Back to the last state kept, and on with a smaller step if it is ours to choose."""
+        """Back to the last snapshot, and on with a smaller step if it is ours to choose."""
         rate = float(self.policy.rates(self.factors, self.loss).max())
         if not self._step_back():
             self.history.stopped = "diverged"

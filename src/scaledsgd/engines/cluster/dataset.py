@@ -12,7 +12,7 @@ import numpy as np
 from ...core.losses import Loss
 from ...core.observations import Chunk, Observations
 from ..base import Samples as AnySamples
-from ..cpu.sample_order import Span
+from ..cpu.sample_order import Next
 from .splits import Plan, RowGroup, Slab
 from .worker_pool import Crew
 
@@ -32,14 +32,19 @@ class Scattered:
     size: float  # root mean square of the targets
     largest: float
     ids: list[np.ndarray]  # of the rows of each side, where files have names for them
-    apart: list[np.ndarray]  # positions in each split that are set aside
+    apart: list[np.ndarray]  # positions in each split that are held out
     negatives = None
     disposable = False
     sides = Observations.sides
 
+    def complete(self) -> bool:
+        """Nobody can tell whether every entry is known."""
+        return False
+
     def of(self, samples: Chunk) -> Observations:
         """Other samples of the same kind, which are here."""
-        return Observations(*samples, self.shape, self.loss.name, self.symmetric)
+        index, targets = samples
+        return Observations(index, targets, self.shape, self.loss.name, self.symmetric)
 
     @classmethod
     def handed_over(cls, observations: Any, crew: Crew) -> Scattered:
@@ -94,7 +99,7 @@ class Scattered:
     def kind(self) -> str:
         return self.loss.name
 
-    def set_aside(self, positions: np.ndarray) -> tuple[Scattered, Chunk]:
+    def hold_out(self, positions: np.ndarray) -> tuple[Scattered, Chunk]:
         """The samples without those at the positions, and those."""
         return replace(self, apart=self._by_split(np.sort(positions))), self._picked(positions)
 
@@ -212,13 +217,12 @@ class ClusterSamples(AnySamples):
     def __len__(self) -> int:
         return sum(self.rounds)
 
-    def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
+    def epoch(self, rng: np.random.Generator) -> Iterator[Next]:
         """All samples, of which the engine runs as many at a time as it is told to."""
         self.key = int(rng.integers(2**63))
         self._order, self._turn = rng.permutation(len(self.rounds)), 0
         self._done, self._asked = [0] * len(self.rounds), 0
-        whole: Any = Span(self, len(self))
-        yield Chunk(whole, whole)
+        yield Next(self, len(self))
 
     def visits(self, count: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
         """The next samples, as parts of sub-rounds, about as many as asked for. Each call goes on

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..cpu.sample_order import Deck
+from ..cpu.sample_order import Shard
 from ..cpu.thread_blocks import WIDE, in_turn
 from .splits import Piece, Plan
 
@@ -23,7 +23,7 @@ class Buckets:
         self.plan, self.worker = plan, worker
         self.folder = folder(plan.name) / place / str(worker)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._opened: tuple[int, Deck] | None = None  # one: pages of the others are given back
+        self._opened: tuple[int, Shard] | None = None  # one: pages of the others are given back
 
     def add(self, number: int, piece: Piece) -> None:
         """Keep what a split holds for this worker."""
@@ -40,14 +40,14 @@ class Buckets:
                 self._piece(number).unlink(missing_ok=True)
         return dict(np.load(done).reshape(-1, 2).tolist())
 
-    def open(self, bucket: int) -> Deck:
+    def open(self, bucket: int) -> Shard:
         """The samples of a bucket, in the order in which they are dealt from."""
         if self._opened is None or self._opened[0] != bucket:
             self.sizes()
             self._opened = None
             index, targets, _ = _mapped(self._bucket(bucket))
             rows = np.diff(self.plan.cuts)[self.plan.groups[bucket]].sum()
-            self._opened = bucket, Deck(index, targets, None, in_turn, wide=rows >= WIDE)
+            self._opened = bucket, Shard(index, targets, None, in_turn, wide=rows >= WIDE)
         return self._opened[1]
 
     def _sort(self) -> list[tuple[int, int]]:
@@ -70,7 +70,7 @@ class Buckets:
             index, targets = (np.concatenate(column) for column in zip(*parts, strict=True))
             # Samples that lie side by side in the input are parted.
             rng = np.random.default_rng([plan.seed, len(plan.splits), bucket])
-            Deck(index, targets, rng, in_turn)
+            Shard(index, targets, rng, in_turn)
             _write(self._bucket(bucket), index, targets, np.zeros((0, 2), np.int64))
             sizes.append((bucket, len(targets)))
         return sizes

@@ -16,7 +16,7 @@ from ...core.factors import Factors
 from ...core.losses import Loss
 from ...core.observations import Chunk, Observations
 from ..base import Engine, open_engine
-from ..cpu.sample_order import share
+from ..cpu.sample_order import Next, share
 from ..schedule import Schedule, schedule
 from .dataset import ClusterSamples, Scattered
 from .distributed_array import Block, Spread
@@ -77,7 +77,7 @@ class RayEngine(Engine):
             self._crew.close()
             self._crew = None
 
-    def open(
+    def open_files(
         self, files, columns: tuple, target: str | None, loss: Loss, symmetric: bool
     ) -> Scattered:
         """Observations that stay in their files."""
@@ -131,15 +131,14 @@ class RayEngine(Engine):
         return data
 
     def run(
-        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
+        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, samples: Next,
         cap: float = np.inf,
     ) -> float:  # fmt: skip
         """The next samples of the epoch, with a frozen diagonal P; returns the sum of squared
         slopes."""
-        span: Any = chunk.targets
         X: Any = factors.X
-        data, told, ran = span.data, [], 0
-        for s, part in data.visits(len(span)):
+        data, told, ran = samples.data, [], 0
+        for s, part in data.visits(len(samples)):
             for g, group in enumerate(data.plan.schedule.groups[s]):
                 bucket = s * len(data.plan.schedule.groups[s]) + g
                 first, last = share(part, data.sizes.get(bucket, 0))
@@ -162,13 +161,7 @@ class RayEngine(Engine):
                 block.sketch = G
         # Buckets are dealt in whole blocks: now a few samples more than asked for, now fewer.
         self._mean = squares / ran if ran else self._mean
-        return self._mean * len(span)
-
-    def run_sampled(self, *_) -> float:
-        raise ValueError("refresh='sample' runs on one machine")
-
-    def inverse(self, *_) -> np.ndarray:
-        raise ValueError("refresh='sample' runs on one machine")
+        return self._mean * len(samples)
 
     def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray:
         """z of every sample, computed here."""
@@ -224,12 +217,12 @@ class RayEngine(Engine):
                 block.becomes(Block(ref, block.rows))
                 number += 1
 
-    def write(self, folder: Path, spreads: list[Spread], stem: str) -> list[list[str]]:
+    def write(self, folder: Path, arrays: list[Spread], stem: str) -> list[list[str]]:
         """Every block to a file, from which it comes from now on: should it be lost with its
         machine, Ray reads that instead of going back to the beginning."""
         known: dict[tuple, Block] = {}
         calls = []
-        for block in (block for X in spreads for block in X.blocks):
+        for block in (block for X in arrays for block in X.blocks):
             same = block.ref, id(block.turn)
             if same in known:
                 block.becomes(replace(known[same]))
@@ -240,7 +233,7 @@ class RayEngine(Engine):
                 block.ref, block.turn = worker.read.remote(path), None
                 known[same] = block
         self.crew.get(calls)
-        return [[str(block.file) for block in X.blocks] for X in spreads]
+        return [[str(block.file) for block in X.blocks] for X in arrays]
 
     def read(self, folder: Path, names: list[str], like: Spread) -> Spread:
         """Blocks from their files."""

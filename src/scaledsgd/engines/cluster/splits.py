@@ -15,7 +15,7 @@ class Slab(NamedTuple):
     """Samples that somebody held in memory and gave to the object store."""
 
     box: list  # with a reference to (index, targets), which Ray leaves alone inside a list
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         import ray
@@ -29,7 +29,7 @@ class RowGroup(NamedTuple):
 
     path: str
     group: int
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     columns: tuple[str, ...]
     target: str | None
     known: tuple[list, ...] = ()  # a box for each column, with its ids in order; or they are rows
@@ -78,7 +78,7 @@ class Piece(NamedTuple):
 
     buckets: np.ndarray
     counts: np.ndarray
-    index: np.ndarray  # rows within the group that holds the bucket
+    index: np.ndarray  # pyright: ignore[reportIncompatibleMethodOverride]  # rows within the group that holds the bucket
     targets: np.ndarray
 
 

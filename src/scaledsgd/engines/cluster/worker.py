@@ -93,7 +93,7 @@ class Worker:
         samples = self._plan(job.plan).open(job.bucket)
         seed = np.random.SeedSequence([job.key, job.bucket]).generate_state(1, np.uint64)[0]
         factors, squares = Factors(engine.put(X)), 0.0
-        dealt: Any = samples.dealt if self.gpu else samples.hands
+        dealt: Any = samples.dealt if self.gpu else samples.mini_batches
         for chunk in dealt(seed >> np.uint64(1), *share(job.part, len(samples))):
             squares += engine.run(factors, job.P, job.rates, loss, chunk, job.cap)
         X = engine.get(factors.X)

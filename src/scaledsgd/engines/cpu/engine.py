@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -15,9 +14,9 @@ from ...core.linalg import LINE, NumpyAlgebra, aligned, floored, pitch
 from ...core.losses import Loss
 from ...core.observations import Observations
 from ..base import Chunk, Engine
-from . import step_kernels as kernels
-from .sample_order import Hand, Span
-from .thread_blocks import TOGETHER, Apart, Drawn, blocks, in_turn, meetings
+from . import step_kernels
+from .sample_order import MiniBatch, Next
+from .thread_blocks import TOGETHER, DrawnNegatives, ThreadBlocks, blocks, in_turn, meetings
 
 # Bytes of X that are fetched in time without being asked for: they are in the second-level cache.
 NEAR = 1 << 20
@@ -38,6 +37,7 @@ class CpuEngine(NumpyAlgebra, Engine):
     array([0.6, 1.8])
     """
 
+    solves_rows = True
     longest = 32  # longer rounds save less than a percent of refreshing
 
     def __init__(self, n_jobs: int = 1):
@@ -62,13 +62,13 @@ class CpuEngine(NumpyAlgebra, Engine):
         return bool(np.isfinite(X[index] if index.size < len(X) else X).all())
 
     def scale(self, X: np.ndarray, columns: np.ndarray) -> None:
-        kernels.scale(X, columns.astype(X.dtype))
+        step_kernels.scale(X, columns.astype(X.dtype))
 
     def rows(self, X: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Rows of X as an array here."""
         return X[index]
 
-    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Apart:
+    def samples(self, observations: Observations, shift: list[int], dtype, rng) -> ThreadBlocks:
         """A shuffled training copy whose indices point into the stacked X."""
         index, targets = observations.take(dtype)
         for column, by in enumerate(shift):
@@ -85,57 +85,58 @@ class CpuEngine(NumpyAlgebra, Engine):
         if jobs == 1:
             redraw = negatives and partial(negatives.redraw, first=shift[1])
             block = np.zeros(rows, np.uint8)
-            return Apart(index, targets, block, TOGETHER, *share, self.n_jobs, redraw)
+            return ThreadBlocks(index, targets, block, TOGETHER, *share, self.n_jobs, redraw)
         if negatives:
-            return Drawn(index, targets, left, shift[1], negatives, *share, jobs)
+            return DrawnNegatives(index, targets, left, shift[1], negatives, *share, jobs)
         # In comparisons every row may meet every other.
         sides = [slice(0, rows)]
         if begin and index.shape[1] == 2:
             sides = [slice(0, left), slice(begin, rows)]
-        return Apart(index, targets, blocks(index, rows, sides, meet.blocks), meet, *share, jobs)
+        block = blocks(index, rows, sides, meet.blocks)
+        return ThreadBlocks(index, targets, block, meet, *share, jobs)
 
     def run(
-        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
-        cap: float = np.inf,
+        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss,
+        samples: Next | Chunk | MiniBatch, cap: float = np.inf,
     ) -> float:  # fmt: skip
         """One pass with a frozen diagonal P; returns the sum of squared slopes."""
         X, real = factors.X, factors.X.dtype.type
         # Without the gap, which a model from a file does not have: the bits must not depend on it.
         options = {"capped": cap < np.inf, "far": factors.d * X[:1].nbytes > NEAR}
         frozen = np.outer(rates, P).astype(real), real(cap)
-        step = kernels.kernel(kernels.rounds, loss, factors.rank, **options)
+        step = step_kernels.kernel(step_kernels.rounds, loss, factors.rank, **options)
 
-        def work(part: Iterable[Hand]) -> tuple[float, int]:
+        def work(part: Iterable[MiniBatch]) -> tuple[float, int]:
             squares, count = 0.0, 0
-            for hand in part:
-                squares += step(X, *frozen, *hand)
-                count += len(hand)
+            for batch in part:
+                squares += step(X, *frozen, *batch)
+                count += len(batch)
             return squares, count
 
         # Threads that write to the same small table pass its lines back and forth, and two of them
         # are slower than one.
-        held: Any = chunk.targets
-        together = not (isinstance(held, Span) and held.data.groups > 1)
+        ordered = isinstance(samples, Next)
+        together = not (ordered and samples.data.groups > 1)
         threads = in_turn if together and not options["far"] else self._threads
         told = []
-        for parts in self._turns(chunk):
+        for parts in self._sub_rounds(samples):
             told += threads(work, parts)
         squares, count = np.sum(told, axis=0) if told else (0.0, 0)
-        if not isinstance(held, Span):
+        if not ordered:
             return float(squares)
         # Samples are dealt in whole blocks: now a few more than asked for, now fewer.
         self._mean = float(squares / count) if count else self._mean
-        return self._mean * len(held)
+        return self._mean * len(samples)
 
     def run_sampled(
         self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,
-        chunk: Chunk,
+        samples: Next | Chunk,
     ) -> float:  # fmt: skip
         """One pass with the paper's per-sample P, which is brought up to date in place."""
-        step = kernels.kernel(kernels.sampled, loss)
+        step = step_kernels.kernel(step_kernels.sampled, loss)
         total = 0.0
-        for turn in self._turns(chunk):
-            parts = [_together(part) for part in turn]
+        for tasks in self._sub_rounds(samples):
+            parts = [_together(part) for part in tasks]
             total += self._sampled(step, factors, P, eta, rates, parts)
         return total
 
@@ -174,18 +175,19 @@ class CpuEngine(NumpyAlgebra, Engine):
         """z of every sample."""
         X = factors.X
         out = np.empty(len(index), X.dtype)
-        score = kernels.kernel(kernels.scoring, loss, factors.rank, far=X.nbytes > NEAR)
-        parts = Hand(index, out).split(self._few(len(index)))
+        score = step_kernels.kernel(step_kernels.scoring, loss, factors.rank, far=X.nbytes > NEAR)
+        parts = MiniBatch(index, out).split(self._few(len(index)))
         self._threads(lambda part: score(X, part.index, part.targets), parts)
         return out
 
-    def _turns(self, chunk: Chunk | Hand) -> Iterable[list[Iterable[Hand]]]:
+    def _sub_rounds(self, samples: Next | Chunk | MiniBatch) -> Iterable[list[Iterable[MiniBatch]]]:
         """Lists of what threads may run at the same time."""
-        held: Any = chunk.targets
-        if isinstance(held, Span):
-            return held.data.turns(len(held))
-        hand = chunk if isinstance(chunk, Hand) else Hand(*chunk)
-        return [[[part] for part in hand.split(self._few(len(hand)))]]
+        if isinstance(samples, Next):
+            return samples.data.sub_rounds(len(samples))
+        batch = (
+            samples if isinstance(samples, MiniBatch) else MiniBatch(samples.index, samples.targets)
+        )
+        return [[[part] for part in batch.split(self._few(len(batch)))]]
 
     def _few(self, samples: int) -> int:
         """Threads for so many samples."""
@@ -197,9 +199,9 @@ class CpuEngine(NumpyAlgebra, Engine):
         return list(_pool(self.n_jobs, os.getpid()).map(work, parts))
 
 
-def _together(part: Iterable[Hand]) -> Chunk:
+def _together(part: Iterable[MiniBatch]) -> Chunk:
     """All hands of a part as one chunk."""
-    chunks = [hand.chunk() for hand in part]
+    chunks = [batch.chunk() for batch in part]
     return Chunk(*(np.concatenate(column) for column in zip(*chunks, strict=True)))
 
 

@@ -2,7 +2,7 @@
 that riffle, deal and go through samples by them.
 
 Each place of a permutation can be computed by itself; the kernels of cuda/deal.cu deal the same
-hands.
+groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .prefetch import move, prefetch
 BITS = 5
 BLOCK = 1 << BITS  # consecutive samples that travel together: 6 cache lines of a triplet's rows
 ALL, STRAIGHT = 62, np.array([1 << BITS], np.int64)  # the order from the first sample to the last
-HAND = 2048  # blocks dealt at once: 65,536 samples, about 1 MB, stay in the second-level cache
+GROUP = 2048  # blocks dealt at once: 65,536 samples, about 1 MB, stay in the second-level cache
 _RIFFLES = 6  # with these the first million of 64 million samples come from all over the input
 _TILE = 16  # blocks read side by side: their lines fit the first-level cache
 
@@ -49,7 +49,7 @@ def _network(n, key):
 @register_jitable
 def _permuted(at, network):
     """Where the permutation takes a place: walked on while the network leaves the range, which is
-    less than two turns on average."""
+    less than two steps on average."""
     n, low, masks, keys = network
     at = np.uint64(at)
     while True:
@@ -132,31 +132,31 @@ def dealer(arity: int):
 
     @numba.njit(nogil=True, cache=True)
     def deal(index, targets, key, first, out_index, out_targets):
-        """A hand, of which the first block is the epoch's `first`: interleaved, each block begun at
-        its own turn."""
-        network, hand = _network(len(targets) // BLOCK, key), len(out_targets) // BLOCK
-        starts, turns = np.empty(hand, np.int64), np.empty(hand, np.int64)
-        for g in range(hand):
+        """A group of blocks, the first of which is the epoch's `first`: interleaved, each begun at
+        an offset of its own."""
+        network, group = _network(len(targets) // BLOCK, key), len(out_targets) // BLOCK
+        starts, offsets = np.empty(group, np.int64), np.empty(group, np.int64)
+        for g in range(group):
             block = _permuted(first + g, network)
             starts[g] = block * BLOCK
-            turns[g] = np.int64(_mixed(np.uint64(block) & _WORD, key & _WORD))
-        for tile in range(0, hand, _TILE):
+            offsets[g] = np.int64(_mixed(np.uint64(block) & _WORD, key & _WORD))
+        for tile in range(0, group, _TILE):
             # The next blocks are on their way while these are dealt: twice as fast.
-            for g in range(tile + _TILE, min(tile + 2 * _TILE, hand)):
+            for g in range(tile + _TILE, min(tile + 2 * _TILE, group)):
                 fetch_block(index, starts[g] << (2 * BITS), arity)
                 fetch_targets(targets, starts[g] << (2 * BITS))
-            held = min(_TILE, hand - tile)
+            held = min(_TILE, group - tile)
             for t in range(BLOCK):
-                card = t * hand + tile
+                card = t * group + tile
                 for g in range(held):
-                    s = starts[tile + g] + ((t + turns[tile + g]) & (BLOCK - 1))
+                    s = starts[tile + g] + ((t + offsets[tile + g]) & (BLOCK - 1))
                     move(out_index, card + g, index, s, arity)
                     out_targets[card + g] = targets[s]
 
     return shuffle, riffle, deal
 
 
-def turns(rng: np.random.Generator, m: int) -> list[tuple[np.uint32, np.uint32]]:
+def riffles(rng: np.random.Generator, m: int) -> list[tuple[np.uint32, np.uint32]]:
     """How to riffle m samples: by how much the back half is turned, and the key of the bits."""
     if m < 2:
         return []

@@ -3,12 +3,12 @@
 Reading samples in a random order costs more than stepping on them (100 against 10 ns: each is a
 cache miss). So an epoch draws blocks of consecutive samples in random order. Samples that lie side
 by side in the input often have a row in common; before the first epoch they are therefore parted
-by riffles, in which half of the samples of one half of the deck change places with samples of the
-other: after six of them a sample is in one of 64 places, and its neighbour in another.
+by riffles, in which half of the samples of one half change places with samples of the other: after
+six of them a sample is in one of 64 places, and its neighbour in another.
 
 Where there are many rows, two samples of a block hardly ever name the same one, so that it does not
 matter which comes first: blocks are run where they lie, each gone through in steps of its own.
-Where there are few, the blocks of a hand are dealt out like cards: copied, one of each by turns.
+Where there are few, a group of blocks is copied, one sample of each by turns.
 
 No order is stored (orders.py).
 """
@@ -16,6 +16,7 @@ No order is stored (orders.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,13 +24,13 @@ import numba
 import numpy as np
 
 from ...core.observations import Chunk
-from .permutations import ALL, BITS, BLOCK, HAND, STRAIGHT, dealer, ordered, place, turns
+from .permutations import ALL, BITS, BLOCK, GROUP, STRAIGHT, dealer, ordered, place, riffles
 
 
-class Hand(NamedTuple):
+class MiniBatch(NamedTuple):
     """Samples that are run where they lie, in an order of their own: as the kernels take them."""
 
-    index: np.ndarray
+    index: np.ndarray  # pyright: ignore[reportIncompatibleMethodOverride]
     targets: np.ndarray
     order: np.ndarray = STRAIGHT
     shift: int = ALL
@@ -42,13 +43,13 @@ class Hand(NamedTuple):
         places = _places(self.order, min(len(self.targets), 1 << self.shift))
         return Chunk(self.index[places], self.targets[places])
 
-    def split(self, parts: int) -> list[Hand]:
+    def split(self, parts: int) -> list[MiniBatch]:
         """For so many threads."""
         many = len(self.targets) if self.shift == ALL else len(self.order)
         cuts = [slice(*ends) for ends in pairwise(many * k // parts for k in range(parts + 1))]
         if self.shift == ALL:
-            return [Hand(self.index[cut], self.targets[cut]) for cut in cuts]
-        return [Hand(self.index, self.targets, self.order[cut], self.shift) for cut in cuts]
+            return [MiniBatch(self.index[cut], self.targets[cut]) for cut in cuts]
+        return [MiniBatch(self.index, self.targets, self.order[cut], self.shift) for cut in cuts]
 
 
 @numba.njit(cache=True)
@@ -56,17 +57,18 @@ def _places(order, size):
     return np.array([place(block, c, size) for block in order for c in range(size)], np.int64)
 
 
-class Span(NamedTuple):
-    """So many samples of an epoch, the next ones, for an engine that deals them itself."""
+@dataclass(frozen=True)
+class Next:
+    """So many samples of an epoch, the next ones: the engine that holds them knows which."""
 
-    data: Any
+    data: Any  # the engine's training copy
     count: int
 
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, part: slice) -> Span:
-        return Span(self.data, len(range(*part.indices(self.count))))
+    def __getitem__(self, part: slice) -> Next:
+        return Next(self.data, len(range(*part.indices(self.count))))
 
 
 def share(part: tuple[int, int, int], count: int) -> tuple[int, int]:
@@ -77,12 +79,12 @@ def share(part: tuple[int, int, int], count: int) -> tuple[int, int]:
     """
     start, stop, whole = part
     first, last = count * start // whole, count * stop // whole
-    if count <= BLOCK * HAND:
+    if count <= BLOCK * GROUP:
         return first, last
     return first // BLOCK * BLOCK, last if stop == whole else last // BLOCK * BLOCK
 
 
-class Deck:
+class Shard:
     """Samples of a training copy, in the engine's own order.
 
     `threads` calls a function with each of a list of arguments, `jobs` at a time: the samples are
@@ -99,49 +101,49 @@ class Deck:
         self._shuffle, riffle, self._deal = dealer(index.shape[1])
         half = len(targets) // 2
         parts = list(pairwise(half * k // jobs for k in range(jobs + 1)))
-        for turn, key in turns(rng, len(targets)) if rng else ():
+        for turn, key in riffles(rng, len(targets)) if rng else ():
             how = np.int64(turn), np.uint64(key)
             threads(lambda part, how=how: riffle(index, targets, *how, *part), parts)
 
     def __len__(self) -> int:
         return len(self.targets)
 
-    def hands(
+    def mini_batches(
         self, key: np.uint64, start: int, stop: int, seed: int = 0, guesses=None
-    ) -> Iterator[Hand]:
+    ) -> Iterator[MiniBatch]:
         """Samples start .. stop of an order that a key names: copies, or if it is all the same for
         what is learned, blocks where they lie. Each is valid until the next. Rows that are drawn
         for every turn are drawn from `guesses`."""
-        copied = not self._wide or len(self) <= BLOCK * HAND
-        dealt = self._copies(key, start, stop) if copied else self._in_place(key, start, stop)
-        for number, hand in enumerate(dealt):
+        copied = not self._wide or len(self) <= BLOCK * GROUP
+        dealt = self._copied(key, start, stop) if copied else self._in_place(key, start, stop)
+        for number, batch in enumerate(dealt):
             if self._redraw is not None:
-                how = {"order": hand.order, "shift": hand.shift}
-                self._redraw(hand.index, seed ^ number << 32, guesses, **how)
-            yield hand
+                how = {"order": batch.order, "shift": batch.shift}
+                self._redraw(batch.index, seed ^ number << 32, guesses, **how)
+            yield batch
 
-    def _copies(self, key: np.uint64, start: int, stop: int) -> Iterator[Hand]:
-        return (Hand(*chunk) for chunk in self.dealt(key, start, stop))
+    def _copied(self, key: np.uint64, start: int, stop: int) -> Iterator[MiniBatch]:
+        return (MiniBatch(chunk.index, chunk.targets) for chunk in self.dealt(key, start, stop))
 
-    def _in_place(self, key: np.uint64, start: int, stop: int) -> Iterator[Hand]:
+    def _in_place(self, key: np.uint64, start: int, stop: int) -> Iterator[MiniBatch]:
         # Samples whose rows were drawn are still in the cache when it is their turn.
-        blocks, size = len(self) // BLOCK, 2 * HAND if self._redraw is None else -(-HAND // 4)
+        blocks, size = len(self) // BLOCK, 2 * GROUP if self._redraw is None else -(-GROUP // 4)
         for first in range(start // BLOCK, min(stop // BLOCK, blocks), size):
             order = np.empty(min(size, stop // BLOCK - first), np.int64)
             ordered(blocks, key, first, order)
-            yield Hand(self.index, self.targets, order, BITS)
+            yield MiniBatch(self.index, self.targets, order, BITS)
         if stop % BLOCK:
             rest = slice(blocks * BLOCK, stop)
-            yield Hand(self.index[rest], self.targets[rest])
+            yield MiniBatch(self.index[rest], self.targets[rest])
 
     def dealt(self, key: np.uint64, start: int, stop: int) -> Iterator[Chunk]:
-        """Samples start .. stop of the order that a key names. In all but small decks, both are
+        """Samples start .. stop of the order that a key names. In all but small shards, both are
         whole blocks from the front, or the end."""
         m, even = len(self), min(stop, len(self) // BLOCK * BLOCK)
-        room = min(stop - start, HAND * BLOCK)
+        room = min(stop - start, GROUP * BLOCK)
         index = np.empty((room, self.index.shape[1]), self.index.dtype)
         targets = np.empty(room, self.targets.dtype)
-        if m <= BLOCK * HAND:
+        if m <= BLOCK * GROUP:
             self._shuffle(self.index, self.targets, key, start, index, targets)
             yield Chunk(index, targets)
             return

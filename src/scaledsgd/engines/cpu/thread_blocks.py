@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import numba
 import numpy as np
@@ -23,9 +22,9 @@ from ..base import Samples
 from ..schedule import Schedule, planes, schedule, tournament
 from .negatives import Negatives
 from .permutations import BLOCK
-from .sample_order import Deck, Hand, Span, draw_key, share
+from .sample_order import MiniBatch, Next, Shard, draw_key, share
 
-# Threads that compare three rows are kept apart up to this many. With 8 there would be 155 turns of
+# Threads that compare three rows are kept apart up to this many. With 8 there would be 155 tasks of
 # 8 groups; as it is, several threads share a group of blocks, as lock-free ones share X.
 _WIDEST = 4
 
@@ -35,7 +34,7 @@ WIDE = 1 << 14
 _MOST = 64  # threads that are kept apart: their blocks are numbered in a byte
 _PIECE = 64  # consecutive rows
 _SEEN = 1_000_000  # samples that tell how often a row is named
-_CHANCES = 8  # turns that a sample with rows of one block may fall to
+_CHANCES = 8  # tasks that a sample with rows of one block may fall to
 
 
 TOGETHER = Schedule(np.zeros((1, 1, 1), int), np.zeros((1, 1, 1), np.int32))  # one block
@@ -49,24 +48,24 @@ def meetings(arity: int, jobs: int, symmetric: bool) -> Schedule:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Samples first .. last of a deck, which a thread runs without waiting for others."""
+class Task:
+    """Samples first .. last of a shard, which a thread runs without waiting for others."""
 
-    deck: Deck
+    shard: Shard
     number: int
     key: np.uint64
     first: int
     last: int
     guesses: tuple[int, int] | None = None  # which second rows are drawn, if they are
 
-    def __iter__(self) -> Iterator[Hand]:
-        """Each hand is valid until the next."""
+    def __iter__(self) -> Iterator[MiniBatch]:
+        """Each mini-batch is valid until the next."""
         seed = (int(self.key) + (self.number << 40) + self.first) % 2**63
-        return self.deck.hands(self.key, self.first, self.last, seed, self.guesses)
+        return self.shard.mini_batches(self.key, self.first, self.last, seed, self.guesses)
 
 
-class Apart(Samples):
-    """A training copy of the observations, a deck for every group of blocks."""
+class ThreadBlocks(Samples):
+    """A training copy of the observations, a shard for every group of blocks."""
 
     def __init__(
         self, index: np.ndarray, targets: np.ndarray, block: np.ndarray, meetings: Schedule,
@@ -78,69 +77,68 @@ class Apart(Samples):
         self._helpers = max(1, jobs // self.groups)
         wide = len(block) >= WIDE
         if meetings.blocks == 1:
-            self.decks = [Deck(index, targets, rng, threads, jobs, redraw, wide)]
+            self.shards = [Shard(index, targets, rng, threads, jobs, redraw, wide)]
             return
         ends = sort(index, targets, block, _whole(meetings))
         parts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
         seeds = rng.spawn(len(parts))
 
-        def deck(number: int) -> Deck:
+        def shard(number: int) -> Shard:
             part = parts[number]
-            return Deck(index[part], targets[part], seeds[number], in_turn, 1, redraw, wide)
+            return Shard(index[part], targets[part], seeds[number], in_turn, 1, redraw, wide)
 
-        self.decks: list[Deck] = threads(deck, list(range(len(parts))))
+        self.shards: list[Shard] = threads(shard, list(range(len(parts))))
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def fair(self, count: int) -> Chunk:
         """So many samples from all over."""
-        if count >= len(self) or len(self.decks) == 1:
+        if count >= len(self) or len(self.shards) == 1:
             return super().fair(count)
-        ends = [share((0, count, len(self)), len(deck))[1] for deck in self.decks]
-        some = [(d.index[:end], d.targets[:end]) for d, end in zip(self.decks, ends, strict=True)]
+        ends = [share((0, count, len(self)), len(shard))[1] for shard in self.shards]
+        some = [(d.index[:end], d.targets[:end]) for d, end in zip(self.shards, ends, strict=True)]
         return Chunk(*(np.concatenate(column) for column in zip(*some, strict=True)))
 
-    def epoch(self, rng: np.random.Generator) -> Iterator[Chunk]:
+    def epoch(self, rng: np.random.Generator) -> Iterator[Next]:
         """All samples, of which the engine runs as many at a time as it is told to."""
         self._key, self._done = draw_key(rng), 0
         self._order = rng.permutation(self.visits).tolist()
-        whole: Any = Span(self, len(self))
-        yield Chunk(whole, whole)
+        yield Next(self, len(self))
 
-    def turns(self, count: int) -> Iterator[list[Iterable[Hand]]]:
-        """The next samples: a share of every deck. What is in one list may run at the same time."""
+    def sub_rounds(self, count: int) -> Iterator[list[Iterable[MiniBatch]]]:
+        """The next samples, a share of every shard. What is in one list may run at once."""
         part = self._done, self._done + count, len(self)
         self._done += count
         for visit in self._order:
             groups = [self._group(visit, group, part) for group in range(self.groups)]
-            yield [chain.from_iterable(turns) for turns in chain.from_iterable(groups) if turns]
+            yield [chain.from_iterable(tasks) for tasks in chain.from_iterable(groups) if tasks]
 
-    def _group(self, visit: int, group: int, part: tuple[int, int, int]) -> list[list[Turn]]:
+    def _group(self, visit: int, group: int, part: tuple[int, int, int]) -> list[list[Task]]:
         """What a group of blocks runs of a part of the epoch, for each of its threads."""
         number = visit * self.groups + group
-        return self._among_threads([self._turn(number, *share(part, len(self.decks[number])))])
+        return self._among_threads([self._task(number, *share(part, len(self.shards[number])))])
 
-    def _turn(self, number: int, first: int, last: int, guesses=None) -> Turn:
-        return Turn(self.decks[number], number, self._key, first, last, guesses)
+    def _task(self, number: int, first: int, last: int, guesses=None) -> Task:
+        return Task(self.shards[number], number, self._key, first, last, guesses)
 
-    def _among_threads(self, turns: list[Turn]) -> list[list[Turn]]:
-        each: list[list[Turn]] = [[] for _ in range(self._helpers)]
-        for turn in turns:
+    def _among_threads(self, tasks: list[Task]) -> list[list[Task]]:
+        each: list[list[Task]] = [[] for _ in range(self._helpers)]
+        for task in tasks:
             # A multiple of a block for all but the last.
-            size = -(-(turn.last - turn.first) // self._helpers // BLOCK) * BLOCK
-            for thread, start in enumerate(range(turn.first, turn.last, max(size, BLOCK))):
-                stop = min(start + size, turn.last)
-                each[thread].append(replace(turn, first=start, last=stop))
+            size = -(-(task.last - task.first) // self._helpers // BLOCK) * BLOCK
+            for thread, start in enumerate(range(task.first, task.last, max(size, BLOCK))):
+                stop = min(start + size, task.last)
+                each[thread].append(replace(task, first=start, last=stop))
         return each
 
 
-class Drawn(Apart):
+class DrawnNegatives(ThreadBlocks):
     """Comparisons of which the second row, an item that a user did not choose, is drawn as they are
-    dealt: a deck for every block of users and every block of items that they chose.
+    dealt: a shard for every block of users and every block of items that they chose.
 
     A guess is any item. So as many guesses fall into a block of items as it has items, and that
-    many samples of a deck, which are in random order, have their turn with that block. (After a
+    many samples of a shard, which are in random order, have their turn with that block. (After a
     guess that fails any item may be drawn, and that row may be another thread's: that is rare.)
     """
 
@@ -165,25 +163,25 @@ class Drawn(Apart):
             index, targets, block, Schedule(visits, table), rng, threads, jobs, redraw
         )  # fmt: skip
 
-    def _group(self, visit: int, group: int, part: tuple[int, int, int]) -> list[list[Turn]]:
+    def _group(self, visit: int, group: int, part: tuple[int, int, int]) -> list[list[Task]]:
         match, shift = divmod(visit, self.groups)
         a, b = self._pairs[match, group].tolist()
-        user, turns = (group + shift) % self.groups, []
+        user, tasks = (group + shift) % self.groups, []
         for both in ((a, b), (b, a), (a, a), (b, b)):
-            turn = self._portion(user, *both, part)
+            task = self._portion(user, *both, part)
             if both[0] == both[1]:  # a block is with itself in a part of every match
-                at = share((match, match + 1, len(self._pairs)), turn.last - turn.first)
-                cuts = [turn.first + cut // BLOCK * BLOCK for cut in at]
-                last = turn.last if match + 1 == len(self._pairs) else cuts[1]
-                turn = replace(turn, first=cuts[0], last=last)
-            turns.append(turn)
-        return self._among_threads(turns)
+                at = share((match, match + 1, len(self._pairs)), task.last - task.first)
+                cuts = [task.first + cut // BLOCK * BLOCK for cut in at]
+                last = task.last if match + 1 == len(self._pairs) else cuts[1]
+                task = replace(task, first=cuts[0], last=last)
+            tasks.append(task)
+        return self._among_threads(tasks)
 
-    def _portion(self, user: int, chosen: int, other: int, part: tuple[int, int, int]) -> Turn:
-        """The samples of a deck that draw from a block of items."""
+    def _portion(self, user: int, chosen: int, other: int, part: tuple[int, int, int]) -> Task:
+        """The samples of a shard that draw from a block of items."""
         number = user * self._items + chosen
-        first, last = share(part, len(self.decks[number]))
-        # By turns another block has the rest that is no whole block of samples.
+        first, last = share(part, len(self.shards[number]))
+        # By tasks another block has the rest that is no whole block of samples.
         turned = (int(self._key) + number + first) % self._items
         ends, at = [0], 0
         for q in range(turned, turned + self._items):
@@ -193,7 +191,7 @@ class Drawn(Apart):
         ends[-1] = last - first
         place = (other - turned) % self._items
         guesses = self._guesses[other], self._guesses[other + 1]
-        return self._turn(number, first + ends[place], first + ends[place + 1], guesses)
+        return self._task(number, first + ends[place], first + ends[place + 1], guesses)
 
 
 def in_turn(work: Callable, parts: list) -> list:

@@ -1,5 +1,5 @@
 // The order of samples, without a table of it. Defined ahead of this file: real, row_t, ARITY, and
-// HAND, the number of blocks that are interleaved. A block is 32 consecutive samples.
+// GROUP, the number of blocks that are interleaved. A block is 32 consecutive samples.
 
 __device__ unsigned mixed(unsigned v, unsigned key) {  // a bijection of 32 bits, well stirred
     v = (v ^ key) * 0x9E3779B1u;
@@ -57,8 +57,8 @@ extern "C" __global__ void count(const row_t* index, long long n, int* counts) {
 }
 
 // Samples first .. first + count of an order in which blocks are drawn at random and the blocks of a
-// hand interleaved, each begun at its own turn. Here 32 warps take up 32 blocks and put them down
-// again across, so that memory is read and written in whole lines. `first` is a multiple of a hand.
+// group interleaved, each begun at its own turn. Here 32 warps take up 32 blocks and put them down
+// again across, so that memory is read and written in whole lines. `first` is a multiple of a group.
 extern "C" __global__ void __launch_bounds__(1024)
 deal(const row_t* index, const real* targets, row_t* dealt_index, real* dealt_targets, long long m,
      long long first, long long count, unsigned long long key) {
@@ -67,17 +67,17 @@ deal(const row_t* index, const real* targets, row_t* dealt_index, real* dealt_ta
     __shared__ unsigned turns[32];
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const long long blocks = m / 32;
-    const long long hand = blockIdx.x / (HAND / 32) * HAND;
-    const unsigned held = unsigned(min((long long)HAND, blocks - first / 32 - hand));
-    const unsigned begin = blockIdx.x % (HAND / 32) * 32;
+    const long long group = blockIdx.x / (GROUP / 32) * GROUP;
+    const unsigned held = unsigned(min((long long)GROUP, blocks - first / 32 - group));
+    const unsigned begin = blockIdx.x % (GROUP / 32) * 32;
     if (begin + warp < held) {
-        const long long block = permuted(first / 32 + hand + begin + warp, blocks, key);
+        const long long block = permuted(first / 32 + group + begin + warp, blocks, key);
         for (int e = lane; e < 32 * ARITY; e += 32) rows[warp][e] = index[block * 32 * ARITY + e];
         seen[warp][lane] = targets[block * 32 + lane];
         if (lane == 0) turns[warp] = mixed(unsigned(block), unsigned(key));
     }
     __syncthreads();
-    const long long place = hand * 32 + warp * (long long)held + begin;
+    const long long place = group * 32 + warp * (long long)held + begin;
     for (int e = lane; e < 32 * ARITY; e += 32) {
         const unsigned of = e / ARITY, c = e % ARITY;
         if (begin + of < held)

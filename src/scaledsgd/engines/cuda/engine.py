@@ -36,6 +36,7 @@ class CudaEngine(Engine):
     memory : bytes of GPU memory to use; by default what is free.
     """
 
+    scored_at_once = 1 << 24  # a block costs a few launches, however few its samples are
     longest = 256  # a round of 32 d is over before the host has prepared the next
 
     def __init__(self, in_flight: int | None = None, memory: int | None = None):
@@ -101,13 +102,13 @@ class CudaEngine(Engine):
         return data
 
     def run(
-        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, chunk: Chunk,
+        self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss, samples: Chunk,
         cap: float = np.inf,
     ) -> float:  # fmt: skip
         """One pass with a frozen diagonal P; returns the sum of squared slopes."""
-        X, r, n = self._laid_out(factors), factors.rank, len(chunk.targets)
-        index = cupy.asarray(chunk.index, order="C")
-        targets = cupy.asarray(chunk.targets, X.dtype)
+        X, r, n = self._laid_out(factors), factors.rank, len(samples)
+        index = cupy.asarray(samples.index, order="C")
+        targets = cupy.asarray(samples.targets, X.dtype)
         padding = np.zeros(cuda_kernels.stride(r, X.dtype) - r)
         frozen = _by_value(np.concatenate([P, padding, rates, [cap]]).astype(X.dtype))
         total = cupy.zeros(1)
@@ -115,15 +116,6 @@ class CudaEngine(Engine):
         shape = self._launch(min(n, self.flight(factors, P, rates, loss)), factors)
         kernel(*shape, (X, frozen, index, targets, np.int64(n), total))
         return float(total.get()[0])
-
-    def run_sampled(
-        self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,
-        chunk: Chunk,
-    ) -> float:  # fmt: skip
-        raise ValueError("refresh='sample' runs on device='cpu'")
-
-    def inverse(self, factors: Factors, eta: float) -> np.ndarray:
-        raise ValueError("refresh='sample' runs on device='cpu'")
 
     def scores(self, factors: Factors, index: Any, loss: Loss) -> Any:
         """z of every sample, where the index is."""

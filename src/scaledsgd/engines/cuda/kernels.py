@@ -87,9 +87,9 @@ def tile(rank: int) -> int:
 
 
 @cache
-def deal(name: str, arity: int, hand: int, dtype: np.dtype, row: np.dtype) -> Any:
+def deal(name: str, arity: int, group: int, dtype: np.dtype, row: np.dtype) -> Any:
     """`shuffle`, `count` or `deal`."""
-    constants = {"ARITY": arity, "HAND": hand}
+    constants = {"ARITY": arity, "GROUP": group}
     return _compiled("deal.cu", constants, dtype, row).get_function(name)
 
 

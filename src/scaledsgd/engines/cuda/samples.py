@@ -13,14 +13,14 @@ import numpy as np
 
 from ...core.observations import Chunk
 from ..base import Samples as AnySamples
-from ..cpu.permutations import BLOCK, HAND, turns
+from ..cpu.permutations import BLOCK, GROUP, riffles
 from . import kernels as cuda_kernels
 from .kernels import cupy
 
-_HAND_SAMPLES = BLOCK * HAND
+_GROUP_SAMPLES = BLOCK * GROUP
 # Samples in a chunk. Every chunk ends in a look at the result, 20 us against the 1 ms of running
-# it; a multiple of a hand.
-CHUNK = 256 * _HAND_SAMPLES
+# it; a multiple of a group.
+CHUNK = 256 * _GROUP_SAMPLES
 _COUNTED = 1 << 22  # samples in which the busiest row is looked for
 
 
@@ -36,7 +36,7 @@ def shuffled(given: Chunk, key: int | np.uint64, out: Chunk) -> Chunk:
 def dealt(given: Chunk, first: int, count: int, key: int, out: Chunk) -> Chunk:
     """Samples first .. first + count of the order that the key names, block by block."""
     m = len(given.targets)
-    if m <= _HAND_SAMPLES:  # not a single hand is full
+    if m <= _GROUP_SAMPLES:  # not a single group is full
         return shuffled(given, key, out)
     into = Chunk(out.index[:count], out.targets[:count])
     scalars = np.int64(m), np.int64(first), np.int64(count), np.uint64(key)
@@ -46,7 +46,7 @@ def dealt(given: Chunk, first: int, count: int, key: int, out: Chunk) -> Chunk:
 
 def _kernel(name: str, given: Chunk) -> Any:
     index, targets = given
-    return cuda_kernels.deal(name, index.shape[1], HAND, targets.dtype, index.dtype)
+    return cuda_kernels.deal(name, index.shape[1], GROUP, targets.dtype, index.dtype)
 
 
 def empty(samples: int, like: Chunk) -> Chunk:
@@ -75,7 +75,7 @@ class Samples(AnySamples):
     def __init__(self, index, targets, rng: np.random.Generator):
         self.index, self.targets = given = Chunk(index, targets)
         half = len(targets) // 2
-        for turn, key in turns(rng, len(targets)):
+        for turn, key in riffles(rng, len(targets)):
             scalars = np.int64(len(targets)), np.uint32(turn), np.uint32(key)
             _kernel("riffle", given)((-(-half // 256),), (256,), (*given, *scalars))
 

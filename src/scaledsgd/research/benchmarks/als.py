@@ -132,7 +132,7 @@ def complete(
     # sqrt(m n) rms is the norm of the residual, in the units of singular values, which are the
     # Gram of either side; of that Gram a row sees the share nnz / (m n).
     scale = entries.nnz / np.sqrt((len(entries.indptr) - 1) * (len(across.indptr) - 1))
-    history = [size]
+    history, left, sweep = [size], right, 0
     for sweep in range(1, sweeps + 1):
         left, _ = _half(entries, right, ridge * scale * history[-1], n_jobs)
         right, squares = _half(across, left, ridge * scale * history[-1], n_jobs)

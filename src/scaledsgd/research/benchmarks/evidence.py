@@ -111,7 +111,7 @@ def _draw_times(curves: dict) -> Figure:
             axes.set(title=shape.capitalize(), xlabel="seconds")
             axes.xaxis.set_minor_formatter("")  # of less than a decade all would be written
         panels[0].set_ylabel("relative error")
-        picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        picture.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
         return picture
 
 

@@ -17,7 +17,7 @@ from ... import ItemRanker, MatrixCompleter
 from ...core.factors import Factors
 from ...core.observations import Observations
 from ...engines.cpu.engine import CpuEngine
-from ...engines.cpu.sample_order import Hand
+from ...engines.cpu.sample_order import MiniBatch
 from ...io.progress_bar import progress_bar
 
 USERS, ITEMS = 162_000, 62_000  # of MovieLens-25M
@@ -70,7 +70,7 @@ def ours(seen: Observations, rank: int, threads: int = 1, **settings) -> Run:
 
     def run(epochs: int):
         model = make(rank, n_jobs=threads, epochs=epochs, **{**steps, **fixed, **settings})
-        return model.fit(seen)._trainer
+        return model.fit(seen).trainer
 
     return run
 
@@ -81,8 +81,8 @@ def steps(seen: Observations, rank: int, threads: int = 1) -> Run:
     factors = Factors.start(seen.shape, rank, symmetric=seen.symmetric, dtype="float32", seed=0)
     shift = [side * factors.begin for side in seen.loss.sides]
     data = engine.samples(seen, shift, np.float32, rng)
-    for deck in data.decks:
-        setattr(deck, "hands", partial(_straight, deck))  # noqa: B010 (another's method)
+    for shard in data.shards:
+        setattr(shard, "mini_batches", partial(_straight, shard))  # noqa: B010 (another's method)
     P, rates = np.full(rank, 1e-9), np.ones(seen.loss.arity)
 
     def run(epochs: int):
@@ -93,8 +93,8 @@ def steps(seen: Observations, rank: int, threads: int = 1) -> Run:
     return run
 
 
-def _straight(deck, key, start: int, stop: int, *_) -> Iterator[Hand]:
-    yield Hand(deck.index[start:stop], deck.targets[start:stop])
+def _straight(shard, key, start: int, stop: int, *_) -> Iterator[MiniBatch]:
+    yield MiniBatch(shard.index[start:stop], shard.targets[start:stop])
 
 
 # --- Others --------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ _HUGE = 1e60  # the square of a product of such factors still fits a float64
 class Problem(NamedTuple):
     """Entries of left @ right.T, scaled so that the paper's Gaussian start is of their size."""
 
-    index: np.ndarray
+    index: np.ndarray  # pyright: ignore[reportIncompatibleMethodOverride]
     targets: np.ndarray
     left: np.ndarray
     right: np.ndarray

@@ -147,7 +147,7 @@ def judged(test: Observations) -> Callable[[Engine], Judge]:
         held = engine.samples(test, [0, 0, 0], "float32", np.random.default_rng(0))
 
         def judge(factors) -> float:
-            return metrics.auc(engine, factors, held.index, held.targets, LOSSES["bpr"])
+            return metrics.auc(engine, factors, held, LOSSES["bpr"])
 
         return judge
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ...core.factors import Factors
 from ...core.losses import Loss
-from ...core.observations import Observations
+from ...core.observations import Chunk, Observations
 from ...engines.base import Engine, open_engine
 from ...training.auto_policy import AutoPolicy
 from ...training.history import DivergenceError, Progress
@@ -105,7 +105,7 @@ def run(problem: Problem, scaled: bool, step: Step, seed: int, options: Options)
     judge = problem.judged(engine)
     first = replace(factors, X=engine.put(factors.X))
     part = slice(1_000_000)
-    losses = [mean_loss(engine, first, seen.index[part], seen.targets[part], seen.loss)]
+    losses = [mean_loss(engine, first, Chunk(seen.index[part], seen.targets[part]), seen.loss)]
     values = [judge(first)]
 
     def note(progress: Progress) -> bool:

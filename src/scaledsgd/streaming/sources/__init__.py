@@ -1,6 +1,6 @@
 """Where the events of a stream come from, a batch of lines at a time: text, Parquet, Redis.
 
-A source hands out cells as it finds them; `screening` tells which of them are events. Where a batch
+A source hands out cells as it finds them; `validate` tells which of them are events. Where a batch
 begins and ends depends on nothing but how many lines were asked for, and every batch knows the
 position after it, from which a new source of the same name goes on.
 """
@@ -27,7 +27,7 @@ def never() -> bool:
 class Batch(NamedTuple):
     """Some lines of a source."""
 
-    count: int  # lines, those that hold nothing included
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # lines, those that hold nothing included
     columns: list[Any]  # cells of the lines that could be taken apart
     at: Sequence[int] | np.ndarray  # which lines of the batch those are
     refused: list[tuple[int, str]]  # the others, with the reason
