@@ -87,17 +87,17 @@ def test_a_direction_that_is_not_there_is_told_and_does_no_harm(symmetric):
     assert (made.singular_values() >= 0).all()
 
 
-def test_factors_that_blew_up_are_not_turned():
+def test_factors_that_blew_up_are_not_rotated():
     made = factors((9, 9), 2, 0, 0, False)
     made.right[3, 1] = np.nan
     with pytest.raises(FloatingPointError):
         made.refresh()
 
 
-def test_without_a_turn_only_the_spectrum_is_taken():
+def test_without_a_rotation_only_the_spectrum_is_taken():
     made = factors((30, 20), 3, 0, 1, False)
     before = made.X.copy()
-    assert made.refresh(turn=False) == np.inf  # there was no spectrum to have moved from
+    assert made.refresh(rotate=False) == np.inf  # there was no spectrum to have moved from
     assert np.array_equal(made.X, before)
     assert made.spectrum == pytest.approx(np.linalg.svd(made.left @ made.right.T)[1][:3])
 

@@ -97,11 +97,8 @@ def test_what_a_round_reports_is_for_as_many_samples_as_were_asked_for(engine):
     index = np.random.default_rng(0).integers(0, d, (m, 2))
     seen = Observations.pairs(*index.T, np.full(m, 2.0), shape=(d, d))
     data = engine.samples(seen, [0, d], "float64", np.random.default_rng(1))
-    factors, done = Factors(np.zeros((2 * d, 1)), d), 0
-    for chunk in data.epoch(np.random.default_rng(2)):
-        for count in (1000, 33, m - 1033):
-            part = slice(done, done + count)
-            part = Chunk(chunk.index[part], chunk.targets[part])
+    factors = Factors(np.zeros((2 * d, 1)), d)
+    for portion in data.epoch(np.random.default_rng(2)):
+        for part in (portion[:1000], portion[1000:1033], portion[1033:]):
             squares = engine.run(factors, np.ones(1), np.zeros(2), LOSSES["squared"], part)
-            assert squares == pytest.approx(4.0 * count)
-            done += count
+            assert squares == pytest.approx(4.0 * len(part))

@@ -121,9 +121,9 @@ def test_a_cap_is_in_units_of_the_curvature():
     caps = {}
 
     class Told(CpuEngine):
-        def run(self, factors, P, rates, loss, chunk, cap=np.inf):
+        def run(self, factors, P, rates, loss, samples, cap=np.inf):
             caps[loss.name] = float(cap)
-            return super().run(factors, P, rates, loss, chunk, cap)
+            return super().run(factors, P, rates, loss, samples, cap)
 
     M = np.random.default_rng(0).random((9, 9))
     for loss in ("squared", "logistic"):

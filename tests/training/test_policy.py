@@ -6,6 +6,7 @@ import pytest
 from scaledsgd import Observations
 from scaledsgd.core.factors import Factors
 from scaledsgd.core.losses import LOSSES
+from scaledsgd.core.observations import Chunk
 from scaledsgd.engines.base import open_engine
 from scaledsgd.training import holdout
 from scaledsgd.training.auto_policy import AutoPolicy
@@ -76,7 +77,7 @@ def test_damping_is_a_share_of_d_times_the_first_residual(loss, share):
     y = np.ones(500) if loss == "bpr" else rng.uniform(1, 2, 500)
     policy = AutoPolicy()
     policy.expects(
-        rms_slope(open_engine(), factors, rng.integers(0, 30, (500, arity)), y, LOSSES[loss])
+        rms_slope(open_engine(), factors, Chunk(rng.integers(0, 30, (500, arity)), y), LOSSES[loss])
     )
     size = 1.0 if loss == "bpr" else np.sqrt(np.mean(y**2))
     assert policy.eta(factors, LOSSES[loss]) == pytest.approx(share * 30 * size)
@@ -377,5 +378,5 @@ def test_a_stream_that_jumps_is_followed_at_once():
 def test_the_policy_knows_whether_every_entry_is_known():
     for M, whole in ((np.ones((30, 40)), True), (np.where(np.eye(40), np.nan, 1.0), False)):
         policy = AutoPolicy()
-        policy.set_aside(Observations.matrix(M), np.random.default_rng(0))
+        policy.hold_out(Observations.matrix(M), np.random.default_rng(0))
         assert policy.whole == whole
