@@ -124,7 +124,18 @@ def run_pytest(paths: list[str], folder: Path, cache: str, log: Path) -> None:
     hypothesis.configuration.set_hypothesis_home_dir(folder / "hypothesis")
     if cache:
         os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = cache  # type: ignore[attr-defined]
-    options = ["-x", "-q", "--hypothesis-seed=0", "-p", "no:cacheprovider", "--no-header"]
+    options = [
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        str(ROOT),
+        "-x",
+        "-q",
+        "--hypothesis-seed=0",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+    ]
     status = int(pytest.main([*options, "--tb=line", "-W", "ignore", *paths]))
     sys.stdout.flush()
     os._exit(status)  # threads of the tests may still be there

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaledsgd.core.factors import Factors
-from scaledsgd.core.linalg import NumpyAlgebra
+from scaledsgd.core.linalg import NumpyAlgebra, eigenbasis
 
 sizes = st.tuples(st.integers(1, 120), st.integers(1, 120))
 
@@ -130,12 +130,19 @@ def test_a_glance_spares_a_refresh_while_p_is_about_right():
 
 
 def test_few_rows_are_all_looked_at():
-    made = factors((100, 100), 2, 0, 1, True)
+    """One in eight would show nothing here."""
+    rows = np.random.default_rng(0).standard_normal((20, 2))
+    made = Factors(np.repeat(rows, 8, axis=0))
     made.refresh()
     before = made.spectrum
-    made.X *= 1.01
-    made.refresh(glance=True)
-    assert made.spectrum == pytest.approx(1.01**2 * before)
+    moved = np.arange(160) % 8 > 0
+    made.X[moved] *= 1.5
+    assert made.refresh(glance=True) > 0.1
+    assert made.spectrum == pytest.approx((1 + 7 * 1.5**2) / 8 * before)
+
+
+def test_eigenvalues_below_zero_are_rounding():
+    assert eigenbasis(np.diag([-1e-17, 4.0]))[1].tolist() == [4.0, 0.0]
 
 
 def test_growing_never_loses_a_row():

@@ -229,7 +229,7 @@ def test_a_driver_that_dies_goes_on_from_its_checkpoint(engine, tmp_path):
     with pytest.raises(ValueError, match="a run with other settings"):
         model(epochs=7).fit(seen)
     with pytest.raises(ValueError, match="a run on other data"):
-        model().fit(seen[:3999])
+        model().fit(seen[:3900])
     epochs = []
     resumed = model([lambda told: epochs.append(told.epoch)]).fit(seen)
     whole = MatrixCompleter(3, random_state=0, epochs=6, tol=0, engine=engine).fit(seen)

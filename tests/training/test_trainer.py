@@ -80,6 +80,25 @@ def test_many_new_rows_begin_a_round():
     assert trainer.left == 0
 
 
+def test_a_stream_is_looked_back_on_after_eight_samples_a_row():
+    rng, model = np.random.default_rng(0), MatrixCompleter(2, random_state=0)
+    for batch, reviews in ((700, 0), (200, 1), (700, 1), (200, 2)):
+        i, j = rng.integers(0, 50, (2, batch))
+        model.partial_fit(Observations.pairs(i, j, np.sin(i + j), shape=(50, 50)))
+        assert model._trainer.policy.epoch == reviews
+
+
+def test_rounds_are_short_while_damping_falls():
+    """P grows as its damping falls, whether or not the factors have moved."""
+    trainer = MatrixCompleter(3, epochs=2, random_state=0).fit(matrix())._trainer
+    policy = trainer.policy
+    for rms, stretch in ((1.0, 2), (1.0, 4), (0.8, 2), (1e-3, 1)):
+        policy.rms = rms
+        policy.stretch = 1 if stretch == 2 and rms == 1 else policy.stretch
+        trainer._begin_round(0.0)
+        assert policy.stretch == stretch
+
+
 def test_rounds_stretch_while_p_rests_and_shrink_when_it_moves():
     policy, factors = Policy(), Factors(np.eye(10, 2))
     for expected in (2, 4, 8, 16, 32, 32):
