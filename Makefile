@@ -2,13 +2,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-fast check bench clean
 
 demo: .venv/base
 	$(BIN)/scaledsgd demo
 
+# In two processes; a file's tests stay in one of them, and share what they have set up.
 test: .venv/dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
+
+# For the work between: less than a minute, without doctests and what is marked as slow.
+test-fast: .venv/dev
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow" tests
 
 check: .venv/dev
 	$(BIN)/ruff check src tests benchmarks examples
