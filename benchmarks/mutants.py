@@ -136,6 +136,8 @@ def run_pytest(paths: list[str], folder: Path, cache: str, log: Path) -> None:
         "no:cacheprovider",
         "--no-header",
     ]
+    if not any("::" in path for path in paths):
+        options += ["-m", "not slow"]
     status = int(pytest.main([*options, "--tb=line", "-W", "ignore", *paths]))
     sys.stdout.flush()
     os._exit(status)  # threads of the tests may still be there
