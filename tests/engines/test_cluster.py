@@ -20,6 +20,8 @@ from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, Observatio
 from scaledsgd.engines import schedule
 from scaledsgd.training.metrics import recovery_error
 
+pytestmark = pytest.mark.slow
+
 if find_spec("ray") is None:
     pytest.skip("needs Ray: pip install 'scaledsgd[ray]'", allow_module_level=True)
 

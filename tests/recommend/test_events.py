@@ -185,6 +185,7 @@ def test_fold_in_finds_the_users_behind_choices(count, least):
     assert not events.fold_in(right, [0, 0], []).any()  # who chose nothing is nobody
 
 
+@pytest.mark.slow
 def test_movielens_is_ranked_better_than_by_popularity(movielens_events):
     """Leave-last-out over all items; new users by fold-in about as well as those trained on."""
     users, items, values, times = movielens_events

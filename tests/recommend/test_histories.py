@@ -1,5 +1,7 @@
 """What each user chose: nobody's history is lost, the last value of an item counts."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from scaledsgd.io.ids import Ids
@@ -11,7 +13,7 @@ def test_every_user_has_her_items_and_who_came_later_has_none():
     told.add(np.array([0, 2, 0]), np.array([5, 1, 3]), np.array([1.0, 2.0, 3.0]))
     told.add(np.array([2, 0]), np.array([1, 4]), np.array([9.0, 4.0]))
     start, items, values = told.of(np.array([2, 3, 1, 0, 2]))
-    lists = [items[a:b].tolist() for a, b in zip(start[:-1], start[1:], strict=True)]
+    lists = [items[a:b].tolist() for a, b in pairwise(start)]
     assert lists == [[1], [], [], [3, 4, 5], [1]]
     assert values.tolist() == [9.0, 3.0, 4.0, 1.0, 9.0]
 
