@@ -7,13 +7,16 @@ BIN := .venv/bin
 demo: .venv/base
 	$(BIN)/scaledsgd demo
 
-# In two processes; a file's tests stay in one of them, and share what they have set up.
+# In two processes, which leave each other a core; a file's tests stay in one of them, and share what
+# they have set up.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+
 test: .venv/dev
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 # For the work between: less than a minute, without doctests and what is marked as slow.
 test-fast: .venv/dev
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow" tests
+	$(PYTEST) -m "not slow" tests
 
 check: .venv/dev
 	$(BIN)/ruff check src tests benchmarks examples
