@@ -8,6 +8,7 @@ from scaledsgd.core.losses import LOSSES, sigmoid
 from scaledsgd.core.observations import Observations
 from scaledsgd.engines.base import Chunk, open_engine
 from scaledsgd.engines.cpu import engine as cpu
+from scaledsgd.engines.cpu.permutations import BLOCK, ordered, place
 
 
 @pytest.fixture
@@ -102,3 +103,42 @@ def test_what_a_round_reports_is_for_as_many_samples_as_were_asked_for(engine):
         for part in (portion[:1000], portion[1000:1033], portion[1033:]):
             squares = engine.run(factors, np.ones(1), np.zeros(2), LOSSES["squared"], part)
             assert squares == pytest.approx(4.0 * len(part))
+
+
+def test_threads_that_share_p_add_up_what_each_has_seen(monkeypatch):
+    monkeypatch.setattr(cpu, "_LEAST", 1)
+    engine, X = open_engine(n_jobs=2), np.random.default_rng(0).standard_normal((8, 2))
+    factors = Factors(X)
+    P = engine.inverse(factors, 0.0)
+    chunk = Chunk(np.array([[0, 1], [2, 3]], np.int32), np.array([3.0, -2.0]))  # one for each
+    before = X.copy()
+    engine.run_sampled(factors, P, 0.0, np.full(2, 0.3), LOSSES["squared"], chunk)
+    assert (np.abs(X - before)[:4] > 1e-3).all()
+    assert P[0] @ X.T @ X == pytest.approx(np.eye(2), abs=1e-9)
+
+
+def test_a_p_that_breaks_down_is_the_inverse_of_what_x_has_become(engine):
+    """The last step takes the only row of a direction to zero."""
+    X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    chunk = Chunk(np.array([[0, 0]], np.int32), np.array([0.0]))
+    factors = Factors(X)
+    P = engine.inverse(factors, 0.0)
+    engine.run_sampled(factors, P, 0.0, np.ones(2), LOSSES["squared"], chunk)
+    assert engine.repairs == 1
+    assert np.array_equal(P, engine.inverse(factors, 0.0))
+
+
+def test_blocks_and_the_samples_in_them_are_gone_through_in_an_order_of_their_own():
+    orders = []
+    for key in (7, 8):
+        blocks = np.empty(500, np.int64)
+        ordered(500, np.uint64(key), 0, blocks)
+        orders.append([[place(b, c, BLOCK) for c in range(BLOCK)] for b in blocks.tolist()])
+        places = np.array(orders[-1])
+        assert sorted(places.ravel()) == list(range(500 * BLOCK))
+        number, within = places // BLOCK, places % BLOCK
+        assert (number == number[:, :1]).all()
+        assert abs(np.corrcoef(number[:, 0], np.arange(500))[0, 1]) < 0.2
+        assert len(np.unique(within[:, 0])) > BLOCK / 2  # where each begins,
+        assert len(np.unique((within[:, 1] - within[:, 0]) % BLOCK)) > BLOCK / 4  # and its steps
+    assert orders[0] != orders[1]
