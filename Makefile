@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-fast check bench clean
+.PHONY: demo test test-fast check bench versions clean
 
 demo: .venv/base
 	$(BIN)/scaledsgd demo
@@ -27,6 +27,30 @@ check: .venv/dev
 bench: .venv/base
 	$(BIN)/python benchmarks/core.py
 
+# A fit of each loss with the oldest and with the newest libraries that pyproject.toml allows:
+# make -j2 versions. Kernels of different versions of Numba would replace each other in one cache.
+versions: versions-lowest versions-newest
+
+versions-%: .venv-%/made
+	PYTHONPATH=src NUMBA_CACHE_DIR=$(<D)/kernels $(<D)/bin/python tests/smoke.py
+
+WANTED = import tomllib; wanted = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]
+LOWEST = (part.split(",")[0].replace(">=", "==") + ".*" for part in wanted)
+
+.venv-lowest/wanted: pyproject.toml .venv/base
+	$(PYTHON) -m venv --without-pip --clear $(@D)
+	$(BIN)/python -c '$(WANTED); print(*$(LOWEST), sep="\n")' > $@
+
+.venv-newest/wanted: pyproject.toml .venv/base
+	$(PYTHON) -m venv --without-pip --clear $(@D)
+	$(BIN)/python -c '$(WANTED); print(*wanted, sep="\n")' > $@
+
+.venv-%/made: .venv-%/wanted
+	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --no-compile --requirement $<
+	touch $@
+
+.PRECIOUS: .venv-%/made  # not removed as a step on the way
+
 .venv/base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --editable .
@@ -37,4 +61,4 @@ bench: .venv/base
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-lowest .venv-newest

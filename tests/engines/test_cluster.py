@@ -18,6 +18,8 @@ from commands import runner
 
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, Observations, RayEngine, load
 from scaledsgd.engines import schedule
+from scaledsgd.engines.cluster.splits import RowGroup
+from scaledsgd.engines.cluster.worker import Worker
 from scaledsgd.training.metrics import recovery_error
 
 pytestmark = pytest.mark.slow
@@ -167,7 +169,7 @@ def test_files_stay_where_they_are_and_the_model_knows_their_ids(engine, tmp_pat
         ({"a": [0], "b": [1]}, "the file has a, b"),
         ({"user": [1], "film": [None], "stars": [1.0]}, "'film': nothing where an id belongs"),
         ({"user": [1], "film": ["x"], "stars": [float("nan")]}, "'stars': nan is not a finite"),
-        ({"user": [1.5], "film": ["x"], "stars": [1.0]}, "'user': ids are whole numbers or words"),
+        ({"user": [1.5], "film": ["x"], "stars": [1.0]}, "'user': id 1.5 is not a whole number"),
     ],
 )
 def test_bad_files_get_one_line(engine, tmp_path, table, told):
@@ -288,3 +290,18 @@ def test_an_address_where_nobody_answers():
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == f"no Ray cluster answers at {address}\n"
+
+
+@pytest.mark.parametrize(
+    ("ids", "target", "told"),
+    [
+        ([7, -7], 1.0, "row group 0, row 2, column 'i': id -7 is not a whole number from 0 up"),
+        ([7, 8], 1e200, "row group 0, column 'y': 1e.200 is too large to be squared safely"),
+    ],
+)
+def test_files_are_held_to_the_rules_of_all_input(ids, target, told, tmp_path):
+    table = pa.table({"i": ids, "j": ["a", "b"], "y": [0.0, target]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    split = RowGroup(str(tmp_path / "a.parquet"), 0, 2, ("i", "j"), "y")
+    with pytest.raises(ValueError, match=told):
+        Worker(0, 1, gpu=False).call(split, "found", "squared", True)

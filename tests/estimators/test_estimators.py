@@ -65,7 +65,7 @@ def test_string_ids_go_in_and_come_out():
     assert model.predict((["bob", "eve"], ["x", "y"])) == pytest.approx([2, 6], abs=1e-3)
     with pytest.raises(ValueError, match="row 'joe' was never seen"):
         model.predict((["joe"], ["x"]))
-    with pytest.raises(ValueError, match="unknown column 'who2': the table has who, what, n"):
+    with pytest.raises(ValueError, match="no column 'who2': the table has who, what, n"):
         model.fit(frame, row="who2", column="what", value="n")
     more = pd.DataFrame({"who": ["joe"], "what": ["z"], "n": [1.0]})
     model.partial_fit(more, **columns)

@@ -191,7 +191,7 @@ def test_refused_events_leave_nothing_behind():
 
 
 BAD_FITS = {
-    "a column that is not there": (two_kinds(), NAMES | {"item": "film"}, "unknown column 'film'"),
+    "a column that is not there": (two_kinds(), NAMES | {"item": "film"}, "no column 'film'"),
     "no item": (two_kinds(), {"user": "who"}, r"user=\.\.\. and item="),
     "both kinds": (two_kinds(), NAMES | {"i": "who"}, "not both"),
     "empty": ({"who": [], "what": []}, {"user": "who", "item": "what"}, "input is empty"),

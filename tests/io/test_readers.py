@@ -138,7 +138,9 @@ def test_faults_of_typed_ids(written, column, message):
 
 def test_gaps_in_parquet(written):
     pd.DataFrame({"user": ["a", None], "film": [1, 2], "stars": [1, 2]}).to_parquet("a.parquet")
-    assert refusal(Path("a.parquet")) == "a.parquet, row 2, column 'user': nothing there"
+    assert (
+        refusal(Path("a.parquet")) == "a.parquet, row 2, column 'user': nothing where an id belongs"
+    )
 
 
 def test_parquet_without_pyarrow_says_how_to_get_it(written, monkeypatch):

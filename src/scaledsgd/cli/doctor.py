@@ -22,7 +22,7 @@ def facts() -> dict[str, str]:
     ['BLAS', 'Python', 'automatic device', 'compiled kernels']
     """
     from ..engines.base import describe
-    from ..engines.cpu.step_kernels import _sherman_morrison
+    from ..engines.cpu.step_kernels import scale
 
     found = {"scaledsgd": version_of("scaledsgd"), "Python": platform.python_version()}
     found |= {part: version_of(part) for part in _PARTS}
@@ -31,7 +31,7 @@ def facts() -> dict[str, str]:
                            else os.cpu_count())  # fmt: skip
     found["BLAS"] = ", ".join(_blas()) or "unknown"
     found["automatic device"] = describe("auto")
-    found["compiled kernels"] = str(_sherman_morrison.stats.cache_path)
+    found["compiled kernels"] = getattr(getattr(scale, "stats", None), "cache_path", "unknown")
     return found
 
 

@@ -62,8 +62,8 @@ def recommend(
     as_json: Json = False,
 ) -> None:
     """List the items that suit a user, or whoever likes some items."""
+    from ..io.ids import typed_id
     from ..io.tables import InputError
-    from .titles import known
 
     if (user is None) == (items is None):
         raise InputError("recommend needs a user or --items, and not both")
@@ -75,7 +75,7 @@ def recommend(
         told = "whoever likes " + ", ".join(names.of(one) or str(one) for one in liked)
     else:
         people = ranker.user_ids
-        whom = known(people, str(user), 0 if ranker.is_symmetric else ranker.factors.shape[0])
+        whom = typed_id(str(user), people, 0 if ranker.is_symmetric else ranker.factors.shape[0])
         if whom is None:
             raise InputError(f"user {user!r} was never seen in training")
         found = ranker.recommend(user=whom, k=count, exclude_seen=not seen)

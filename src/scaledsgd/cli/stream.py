@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..io.progress_bar import progress_bar
 from .options import (
     Column,
     First,
@@ -196,40 +197,20 @@ def _screen(run: Stream, as_json: bool) -> Iterator[Callable[[dict], object]]:
         if as_json:
             print(json.dumps(facts), flush=True)
 
-    if sys.stderr.isatty():
-        with _line(run):
-            yield told
-    else:
+    with progress_bar("", total=None) as advance:
+        begun, before = time.monotonic(), run.lines
+
+        def learned(run: Stream) -> None:
+            now = time.monotonic()
+            text = (
+                f"{run.lines:,} lines, {(run.lines - before) / (now - begun):,.0f}/s, residual "
+                f"{run.residual:.3g}, checkpoint {now - run.written:.0f} s ago"
+            )
+            advance(0, text)
+
+        run.learned = learned
         yield told
     if last and not as_json:
         from .screen import show
 
         show(last)
-
-
-@contextmanager
-def _line(run: Stream) -> Iterator[None]:
-    """A line that tells how it goes."""
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.SpinnerColumn(),
-        progress.TextColumn("{task.completed:,} lines"),
-        progress.TextColumn("{task.fields[speed]:,.0f}/s"),
-        progress.TextColumn("residual {task.fields[residual]:.3g}"),
-        progress.TextColumn("checkpoint {task.fields[age]:.0f} s ago"),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        begun, before = time.monotonic(), run.lines
-        task = bar.add_task("", total=None, speed=0.0, residual=math.nan, age=0.0)
-
-        def learned(run: Stream) -> None:
-            now = time.monotonic()
-            bar.update(
-                task, completed=run.lines, speed=(run.lines - before) / (now - begun),
-                residual=run.residual, age=now - run.written,
-            )  # fmt: skip
-
-        run.learned = learned
-        yield

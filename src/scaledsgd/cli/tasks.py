@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..core.observations import Observations
 from ..estimators.base import Learner
 from ..estimators.completers import DistanceCompleter, MatrixCompleter
 from ..estimators.ranker import ItemRanker
+from ..io.parquet import parquet_files
 from ..io.progress_bar import progress_bar
 from ..io.readers import open_file
 from ..io.tables import InputError, Source, Table, observation_in
@@ -64,9 +64,8 @@ def train(model: Estimator, source: Source, names: Names) -> None:
         named = _events(source, model, names)
         table = _read(source, list(named.values()), 2)
     else:
-        columns = _columns(source, model, names, least=3)
-        table = _read(source, columns, len(keys) - 1)
-        named = dict(zip(keys, columns, strict=False))
+        named = _columns(source, model, names, least=3)
+        table = _read(source, list(named.values()), len(keys) - 1)
     try:
         model.fit(table, **named)
     except _REFUSALS as why:
@@ -77,15 +76,11 @@ def train_on_cluster(model: Estimator, files: Sequence[Path], names: Names) -> N
     """Fit a model to Parquet files that the machines of its engine read."""
     if names.get("user") or names.get("item"):
         raise InputError("--user, --item: events are made comparisons of without --ray")
-    paths = [path for file in files for path in sorted(glob(str(file)))]
-    if not paths:
-        raise InputError(f"{files[0]}: no such file")
+    paths = parquet_files(list(files))
     wrong = next((path for path in paths if not path.endswith(".parquet")), None)
     if wrong is not None:
         raise InputError(f"{wrong}: a cluster reads Parquet files")
-    columns = _columns(open_file(Path(paths[0])), model, names, least=3)
-    named = dict(zip(_COLUMNS[model.objective.arity], columns, strict=False))
-    model.fit(paths, **named)
+    model.fit(paths, **_columns(open_file(paths[0]), model, names, least=3))
 
 
 def _events(source: Source, model: Learner, names: Names) -> dict[str, str]:
@@ -96,9 +91,7 @@ def _events(source: Source, model: Learner, names: Names) -> dict[str, str]:
         if not names.get(key):
             raise InputError(f"--{key}: events need it, as they need --user and --item")
     _refuse_others(names, _EVENTS)
-    named = {key: str(names[key]) for key in _EVENTS if names.get(key)}
-    _check_columns(source, list(named.values()))
-    return named
+    return source.choose({key: names.get(key) for key in _EVENTS}, 0)
 
 
 def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
@@ -116,30 +109,18 @@ def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
         raise InputError(f"{source.path}, row {i[at]}, column {j[at]}: {what}") from None
 
 
-def _columns(source: Source, model: Learner, names: Names, least: int) -> list[str]:
-    """Names of the columns in the file, at least so many of them."""
+def _columns(source: Source, model: Learner, names: Names, least: int) -> dict[str, str]:
+    """Names of the columns in the file, at least so many of them, by what fit calls them."""
     keys = _COLUMNS[model.objective.arity]
     _refuse_others(names, keys)
-    given = [names.get(key) for key in keys if key in names]
-    count = max(least, min(len(given), len(source.names)))
-    own = source.first(count) if None in given[:count] else [""] * count
-    columns = [name or other for name, other in zip(given, own, strict=False)]
-    columns += [name for name in given[count:] if name]
-    _check_columns(source, columns)
-    return columns
+    given = {key: names[key] for key in keys if key in names}
+    return source.choose(given, max(least, min(len(given), len(source.names))))
 
 
 def _refuse_others(names: Names, keys: Sequence[str]) -> None:
     for key, name in names.items():
         if name is not None and key not in keys:
             raise InputError(f"--{key}: the columns of this kind are {', '.join(keys)}")
-
-
-def _check_columns(source: Source, columns: list[str]) -> None:
-    for at, name in enumerate(columns):
-        source.find(name)
-        if name in columns[:at]:
-            raise InputError(f"{source.path}: column {name!r} is used twice")
 
 
 def _read(source: Source, columns: list[str], ids: int) -> Table:
@@ -214,7 +195,7 @@ def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = Fa
     *keys, last = _COLUMNS[model.objective.arity]
     if source.names:
         columns = _columns(source, model, names, least=3 if last in names else len(keys))
-        table = _read(source, columns, len(keys))
+        table = _read(source, list(columns.values()), len(keys))
     else:
         table = _entries(model, source, names)
     wanted, sides = list(table)[: len(keys)], _SIDES[len(keys)]
@@ -262,18 +243,8 @@ def _known(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
 
 
 def _like(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
-    """Ids of the type that the model's are. Whether a column of a file holds numbers or words
-    depends on all of its rows, and may have been otherwise in the file of the training."""
-    if model.ids is None or not len(names):
-        return names
-    words, given = isinstance(model.ids[side].names()[0], str), names.dtype.kind not in "iu"
-    if words and not given:
-        return names.astype(str).astype(object)
-    if given and not words:
-        return np.array(
-            [int(n) if n.isdecimal() and n == str(int(n)) else n for n in names], object
-        )
-    return names
+    """Ids of the type that the model's are."""
+    return names if model.ids is None else model.ids[side].alike(names)
 
 
 def find(model: Learner, source: Source, user: str | None, item: str | None) -> dict[str, float]:

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ..estimators.ranker import ItemRanker
-from ..io.ids import Ids
+from ..io.ids import typed_id
 from ..io.readers import open_file
 from ..io.tables import InputError
 
@@ -47,7 +47,7 @@ class Titles:
     def find(self, text: str) -> int | str:
         """The item with this id, this title, or the one title that begins so."""
         ids = self._model.ids[1] if self._model.ids else None
-        item = known(ids, text, self._model.factors.shape[1])
+        item = typed_id(text, ids, self._model.factors.shape[1])
         if item is not None:
             return item
         word = text.casefold()
@@ -55,7 +55,7 @@ class Titles:
         found = [item for item, title in folded.items() if title == word]
         found = found or [item for item, title in folded.items() if title.startswith(word)]
         if len(found) == 1:
-            item = known(ids, str(found[0]), self._model.factors.shape[1])
+            item = typed_id(str(found[0]), ids, self._model.factors.shape[1])
             if item is None:
                 told = f"{text!r} is item {found[0]}, which was never seen in training"
                 raise InputError(told)
@@ -74,12 +74,3 @@ class Titles:
     def _listed(self, items: list) -> str:
         shown = ", ".join(f"{self._titles[item]} ({item})" for item in items[:_SHOWN])
         return shown + (", ..." if len(items) > _SHOWN else "")
-
-
-def known(ids: Ids | None, text: str, count: int) -> int | str | None:
-    """The id that is written so, if there is one: of these ids, or of so many numbers."""
-    number = int(text) if text.isdecimal() and text.isascii() else None
-    if ids is None:
-        return number if number is not None and number < count else None
-    name = text if ids.kind is str else number
-    return name if name is not None and name in ids else None

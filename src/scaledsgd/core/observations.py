@@ -12,9 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from .losses import LOSSES, Loss
-from .validation import real, refuse, whole
+from .validation import bad_target, real, refuse, whole
 
-_LARGEST = 1e100
 _BLOCK = 1 << 16  # samples checked at a time: temporaries stay at a megabyte or two
 
 
@@ -235,18 +234,10 @@ class Observations:
             yield start, self.index[start:stop], self.targets[start:stop]
 
     def _check(self) -> None:
-        low, high = self.loss.bounds
         limits = [self.shape[side] for side in self.loss.sides]
         for start, index, y in self.blocks():
-            refuse(~np.isfinite(y), start, y, "target {} is not a finite number")
-            refuse(
-                np.abs(y, dtype=np.float64) > _LARGEST,
-                start,
-                y,
-                "target {} is too large to be squared safely",
-            )
-            what = f"target {{}} of the {self.loss.name} loss is outside [{low:g}, {high:g}]"
-            refuse((y < low) | (y > high), start, y, what)
+            if bad := bad_target(y, self.loss):
+                raise ValueError(f"observation {start + bad[0]}: target {bad[1]}")
             for column, limit in zip(index.T, limits, strict=True):
                 refuse(column < 0, start, column, "index {} is negative")
                 refuse(column >= limit, start, column, f"index {{}} is past the end, {limit}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .choices import Choices
 from .losses import Loss
 
 
@@ -87,3 +88,58 @@ def _move(X, P, rows, y, loss: Loss, alpha: float) -> list[int]:
     for m, step in zip(moved, steps, strict=True):
         X[rows[m]] -= alpha * slope * step
     return moved
+
+
+def squared_loss(U, V, choices: Choices, alpha0: float, ridges) -> float:
+    """The whole-data squared loss: 1 is wanted of a choice, with its weight, and 0 of every entry,
+    with weight alpha_0. The second sum is over all entries, and still only a product of Grams."""
+    z = (U[choices.users] * V[choices.items]).sum(axis=1)
+    ridge = ridges[0] @ (U**2).sum(axis=1) + ridges[1] @ (V**2).sum(axis=1)
+    everything = np.sum((U.T @ U) * (V.T @ V))
+    return float(choices.weights @ (z - 1) ** 2 + alpha0 * everything + ridge) / 2
+
+
+def squared_steps(U, V, choices: Choices, order, theta: float, alpha0: float, ridges) -> None:
+    """ScaledSGD on the whole-data squared loss, choice after choice, with Grams as they are at the
+    beginning; U and V are in a basis in which both Grams are diagonal, and change in place.
+
+    A choice carries the share w / n of what the other entries and the ridge ask of its row, n being
+    the sum of that row's weights. P is the inverse of the curvature of all of it."""
+    seen = choices.row_weights()
+    grams = [alpha0 * (side**2).sum(axis=0) for side in (U, V)]
+    means = [w @ side**2 / w.sum() for w, side in zip(seen, (U, V), strict=True)]
+    for t in order:
+        u, i, w = choices.users[t], choices.items[t], choices.weights[t]
+        x, v = U[u].copy(), V[i].copy()
+        h, g = grams[1] + ridges[0][u], grams[0] + ridges[1][i]
+        a, b = theta * w / seen[0][u], theta * w / seen[1][i]
+        P = 1 / (seen[0][u] * means[1] + (1 + a) * h)
+        Q = 1 / (seen[1][i] * means[0] + (1 + b) * g)
+        lever = P @ v**2 + Q @ x**2
+        e = theta * w * (1 - x @ v) / (1 + theta * w * lever)  # the residual after the step
+        U[u] = x + P * (e * v - a * h * x)
+        V[i] = v + Q * (e * x - b * g * v)
+
+
+def softmax_gradients(U, V, choices: Choices, negatives, tau, c, *, cosine=True, ridge=0.0):
+    """The sampled softmax of a block of choices over shared negatives, its gradients G_U and G_V.
+
+    loss = sum w (c log sum_j exp(s_uj / tau) - s_ui / tau),   s a cosine or a dot product
+    """
+    u, i, w = choices.users, choices.items, choices.weights.astype(np.float64)
+    lengths = [np.linalg.norm(side, axis=1, keepdims=True) for side in (U, V)]
+    A, B = (U / lengths[0], V / lengths[1]) if cosine else (U, V)
+    E = np.exp(A[u] @ B[negatives].T / tau)
+    loss = w @ (c * np.log(E.sum(axis=1)) - (A[u] * B[i]).sum(axis=1) / tau)
+    p = c * w[:, None] * E / E.sum(axis=1, keepdims=True) / tau
+    G, H = np.zeros_like(U), np.zeros_like(V)
+    np.add.at(G, u, p @ B[negatives] - w[:, None] * B[i] / tau)
+    np.add.at(H, i, -w[:, None] * A[u] / tau)
+    np.add.at(H, negatives, p.T @ A[u])
+    if cosine:
+        G = (G - (G * A).sum(axis=1, keepdims=True) * A) / lengths[0]
+        H = (H - (H * B).sum(axis=1, keepdims=True) * B) / lengths[1]
+    np.add.at(G, u, ridge * w[:, None] * U[u])
+    np.add.at(H, i, ridge * w[:, None] * V[i])
+    loss += ridge / 2 * (w @ (U[u] ** 2).sum(axis=1) + w @ (V[i] ** 2).sum(axis=1))
+    return float(loss), G, H

@@ -1,1 +1,24 @@
-"""Who runs the samples of a round: CPU threads, a GPU, a cluster."""
+"""Who runs the samples of a round: threads here, a GPU, or workers on a cluster.
+
+Some of it needs names that the authors of Numba, llvmlite and Ray do not promise to keep. Each is
+used in one file only, and a test holds this list against the source:
+
+| name | file | why |
+|---|---|---|
+| `llvmlite` | cpu/llvm.py | instructions and types of registers, which Numba does not have |
+| `numba.core` | cpu/llvm.py | `cgutils`: tuples as values, LLVM's own functions, memcpy |
+| `PrimitiveModel` | cpu/llvm.py | a register's numbers are one value to Numba |
+| `_set_uuid` | cpu/llvm.py | intrinsics are the same in every process, for Numba's disk cache |
+| `make_array` | cpu/llvm.py | of a lowering context: where the items of an array lie |
+| `make_tuple` | cpu/llvm.py | two sums are returned at once |
+| `get_dummy_value` | cpu/llvm.py | what an intrinsic returns that returns nothing |
+| `get_data_type` | cpu/llvm.py | LLVM's type of an item |
+| `get_abi_sizeof` | cpu/llvm.py | bytes of an item |
+| `cache_path` | ../cli/doctor.py | where compiled kernels are kept |
+| `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` | cluster/worker_pool.py | "0": only loopback listens |
+| `RAY_AUTH_MODE` | cluster/worker_pool.py | a cluster of ours asks for a token ... |
+| `RAY_AUTH_TOKEN` | cluster/worker_pool.py | ... which only this process knows |
+| `RAY_TMPDIR` | cluster/worker_pool.py | the folder of the next |
+| `ray_current_cluster` | cluster/worker_pool.py | where `ray start` leaves its address |
+| `why.cause` | cluster/worker_pool.py | of a RayTaskError: the error that the worker met |
+"""

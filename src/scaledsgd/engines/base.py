@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..core.choices import Choices
 from ..core.factors import Factors
 from ..core.linalg import Algebra
 from ..core.losses import Loss
@@ -43,6 +44,31 @@ class Samples(Protocol):
     def fair(self, count: int) -> Chunk:
         """So many samples from all over: the first of them, if they lie in random order."""
         return Chunk(self.index[:count], self.targets[:count])
+
+
+_NO_CHOICES = "choices are learned on one machine: give device='cpu' or 'cuda', and no engine"
+
+
+class SquaredRound(NamedTuple):
+    """What is frozen for a round of the whole-data squared loss. Users first in every pair."""
+
+    theta: float
+    seen: list[np.ndarray]  # (rows,), (columns,): the sum of the weights of a row's choices
+    ridges: list[np.ndarray]  # (rows,), (columns,)
+    grams: np.ndarray  # (2, r): alpha_0 times the diagonal of a side's Gram
+    means: np.ndarray  # (2, r): x_q^2 averaged over the choices
+
+
+class SoftmaxRound(NamedTuple):
+    """What is frozen for a round of the sampled softmax."""
+
+    P: np.ndarray  # (2, r, r): the damped inverse Gram of the users, and of the items
+    alphas: tuple[float, float]  # the step at the beginning and at the end
+    block: int  # choices that share their negatives
+    tau: float
+    c: float
+    cosine: bool
+    ridge: float
 
 
 class Engine(Algebra, Protocol):
@@ -105,6 +131,24 @@ class Engine(Algebra, Protocol):
         """(X^T X + eta I)^-1 of each side, (sides, r, r)."""
         raise ValueError("refresh='sample' runs on device='cpu'")
 
+    def run_squared(
+        self, factors: Factors, choices: Choices, order: np.ndarray, round: SquaredRound
+    ) -> float:
+        """Step once on each of the choices, in the basis in which both Grams are diagonal.
+
+        Args: order (n,), positions of the choices. Returns: the sum of their squared residuals."""
+        raise ValueError(_NO_CHOICES)
+
+    def run_softmax(
+        self, factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
+        round: SoftmaxRound,
+    ) -> float:  # fmt: skip
+        """Step once on each block of the choices.
+
+        Args: order (n,), positions of the choices; negatives (blocks, N), items that each block
+        shares. Returns: the sum of their losses."""
+        raise ValueError(_NO_CHOICES)
+
     def scores(self, factors: Factors, index: Any, loss: Loss) -> Any:
         """Args: index (n, arity). Returns: z of every sample (n,), where the index is."""
         ...
@@ -131,6 +175,18 @@ class Engine(Algebra, Protocol):
     def start(self, shape, rank: int, loss: Loss, **how) -> Factors:
         """Gaussian factors for a matrix of that shape, wherever they are best drawn."""
         return Factors.start(shape, rank, **how)
+
+    def squares(self, X: Any, weights: np.ndarray) -> np.ndarray:
+        """Args: weights (k, d). Returns: x_q^2 summed over the rows with each of them, (k, r)."""
+        raise ValueError(_NO_CHOICES)
+
+    def weighted_gram(self, X: Any, weights: np.ndarray) -> np.ndarray:
+        """Args: weights (d,). Returns: the sum of w x x^T over the rows (r, r), in float64."""
+        raise ValueError(_NO_CHOICES)
+
+    def set_lengths(self, X: Any, length: float, rng: np.random.Generator) -> None:
+        """Make every row as long as told; rows of zeros are drawn."""
+        raise ValueError(_NO_CHOICES)
 
     def scale(self, X: Any, columns: np.ndarray) -> None:
         """Multiply every column by its number."""

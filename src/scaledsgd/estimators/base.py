@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.factors import Factors
 from ..core.losses import Loss
 from ..core.observations import Observations
-from ..core.validation import whole
+from ..core.validation import LARGEST, target_bounds, whole
 from ..engines.base import Engine, open_engine
 from ..io import model_file
 from ..io.ids import Ids
@@ -29,10 +29,6 @@ from ..training.trainer import Trainer
 # With rank="auto": fewer than four samples for each number to be learned rarely determine it, and
 # more than 32 directions are asked for by name.
 _SAMPLES_A_NUMBER, _WIDEST = 4, 32
-
-
-# Of a target: what can be squared safely in the factors' own precision.
-LARGEST = {"float32": 1e15, "float64": 1e100}
 
 
 class Role(NamedTuple):
@@ -206,7 +202,7 @@ class Learner(Settings):
     def roles(self, columns: Mapping[str, str | None]) -> tuple[list[Role], int]:
         """What the columns of an event mean, and how many of them there must be. Args: columns,
         the names of those that were named, by what `partial_fit` calls them."""
-        low, high = self._limits()
+        low, high = target_bounds(self.objective, self.dtype)
         second = 0 if self.is_symmetric else 1
         return [Role("row", 0), Role("column", second), Role("value", None, low, high)], 3
 
@@ -214,13 +210,6 @@ class Learner(Settings):
         """Whether ids are numbers or words, by the number of a `Role`, where that is known."""
         return {side: ids.kind for side, ids in enumerate(self._ids or ()) if ids.kind}
 
-    def _limits(self) -> tuple[float, float]:
-        """Of a target that the loss takes and whose square fits the factors' precision."""
-        largest = LARGEST[str(np.dtype(self.dtype))]
-        low, high = np.clip(self.objective.bounds, -largest, largest).tolist()
-        return low, high
-
-    @property
     def singular_values_(self) -> np.ndarray:
         """Singular values of the learned matrix, largest first."""
         if not hasattr(self, "history_"):  # as any fitted attribute, absent before fit

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 
 from ..core.losses import LOSSES, Loss
 from ..core.observations import Chunk, Observations
+from ..core.validation import LARGEST, target_bounds
 from ..io.ids import Ids
 from ..io.tables import are_files, columns_of
 from ..recommend import events
@@ -20,7 +21,7 @@ from ..recommend.comparisons import SIMILARITIES, triplets
 from ..recommend.histories import Histories, last_of
 from ..recommend.interactions import UNNAMED, Interactions, read
 from ..training import metrics
-from .base import LARGEST, Learner, Role
+from .base import Learner, Role
 from .queries import Answers
 
 # With comparisons="auto": so many for each number to be learned, and no more than fit a gigabyte.
@@ -153,7 +154,7 @@ class ItemRanker(Answers, Learner):
         return self._histories.users if self._ids is not None else None
 
     def roles(self, columns: Mapping[str, str | None]) -> tuple[list[Role], int]:
-        low, high = self._limits()
+        low, high = target_bounds(self.objective, self.dtype)
         if columns.get("user") or columns.get("item"):
             users = 2 if self.is_symmetric else 0  # users have no rows where there are only items
             largest = LARGEST[str(np.dtype(self.dtype))]

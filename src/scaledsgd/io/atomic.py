@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
+
+from filelock import FileLock, Timeout
 
 _PART = ".part"  # how the name of a file or folder ends that is not all there yet
 _ABANDONED = 86_400.0  # seconds since a partial folder was touched: no writer is that slow
@@ -18,22 +21,36 @@ _ABANDONED = 86_400.0  # seconds since a partial folder was touched: no writer i
 
 def replace_file(path: str | os.PathLike, content: bytes) -> None:
     """Put content at path: all of it, or nothing at all."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike, durable: bool = True) -> Iterator[BinaryIO]:
+    """Yields a file to write, which gets its name when all of it is there.
+
+    `durable` waits until it is on the disk as well: what can be computed again need not be.
+    """
     path = Path(path)
     try:
-        handle, temporary = tempfile.mkstemp(_PART, f".{path.name}.", dir=path.parent)
+        handle, part = tempfile.mkstemp(_PART, f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's can only be read by their owner
-            os.replace(temporary, path)
+                yield file
+            os.chmod(part, 0o666 & ~_umask())  # mkstemp's can only be read by their owner
+            put_in_place(Path(part), path) if durable else os.replace(part, path)
         except BaseException:
-            os.unlink(temporary)
+            Path(part).unlink(missing_ok=True)
             raise
-        on_disk(path.parent)  # the new name, too, has to outlive a power cut
     except OSError as why:
-        raise OSError(f"{path}: cannot be written ({why.strerror})") from None
+        raise OSError(f"{path}: cannot be written ({why.strerror or why})") from None
+
+
+def put_in_place(part: Path, final: Path) -> None:
+    """Give a complete file its final name, under which it outlives a power cut."""
+    on_disk(part)
+    os.replace(part, final)
+    on_disk(final.parent)
 
 
 @contextmanager
@@ -79,30 +96,35 @@ def alone(path: str | os.PathLike) -> Iterator[None]:
     Traceback (most recent call last):
     BlockingIOError: ...m: another process is writing it
     """
-    import fcntl  # which not every system has, and only streams need
-
     path = Path(path)
-    lock = path.with_name(f".{path.name}.lock")
+    # The lock's file stays: whoever opened it before it was gone would lock a file without a name,
+    # and the next process a new one, both at once.
+    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, thread_local=False)
     try:
-        file = lock.open("w")
+        lock.acquire()
+    except Timeout:
+        raise BlockingIOError(f"{path}: another process is writing it") from None
     except OSError as why:
         raise OSError(f"{path}: cannot be written ({why.strerror})") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BlockingIOError(f"{path}: another process is writing it") from None
-        for stale in path.parent.glob(f".{escape(path.name)}.*{_PART}"):
-            stale.unlink()
-        try:
-            yield
-        finally:
-            lock.unlink()
+    try:
+        clear_parts(path)
+        yield
+    finally:
+        lock.release()
+
+
+def clear_parts(path: Path) -> None:
+    """Remove what killed writers have left of a file that nobody else is writing."""
+    for stale in path.parent.glob(f".{escape(path.name)}.*{_PART}"):
+        stale.unlink()
 
 
 def on_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, have reached the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    windows = os.name == "nt"
+    if windows and path.is_dir():  # no handles of folders there
+        return
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
-def progress_bar(text: str, total: int | None, wanted: bool = True):
-    """Yields a function to call with the amount done since; draws on a terminal only.
+def progress_bar(
+    text: str, total: int | None, wanted: bool = True
+) -> Iterator[Callable[..., object]]:
+    """Yields a function to call with the amount done since, and with a new text where that changes.
+    Without a total it is a line, which goes at the end. Draws on a terminal only.
 
     >>> with progress_bar("reading", 10, wanted=False) as advance:
     ...     advance(10)
     """
     if not (wanted and sys.stderr.isatty()):
-        yield lambda amount: None
+        yield lambda amount, text=None: None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, SpinnerColumn
 
-    with Progress(console=Console(stderr=True)) as bar:
+    line: Any = (SpinnerColumn(), "{task.description}")
+    columns = line if total is None else Progress.get_default_columns()
+    with Progress(*columns, console=Console(stderr=True), transient=total is None) as bar:
         task = bar.add_task(text, total=total)
-        yield lambda amount: bar.advance(task, amount)
+        yield lambda amount, text=None: bar.update(task, advance=amount, description=text)
 
 
 @contextmanager
-def epoch_bar(wanted: bool, epochs: int) -> Iterator:
-    """A progress bar, on a terminal only."""
-    if not (wanted and sys.stderr.isatty()):
-        yield lambda told: None
-        return
-    from rich import progress
-    from rich.console import Console
+def epoch_bar(wanted: bool, epochs: int) -> Iterator[Callable[[Any], object]]:
+    """A bar to call with the progress of a training (its `epoch` and mean `loss`)."""
+    done = 0.0
+    with progress_bar("training", epochs, wanted) as advance:
 
-    columns = (
-        progress.TextColumn("epoch {task.completed:.1f} of {task.total}"),
-        progress.BarColumn(),
-        progress.TextColumn("mean loss {task.fields[loss]:.3g}"),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("training", total=epochs, loss=float("nan"))
-        yield lambda told: bar.update(task, completed=told.epoch, loss=told.loss)
+        def told(progress) -> None:
+            nonlocal done
+            text = f"epoch {progress.epoch:.1f} of {epochs}, mean loss {progress.loss:.3g}"
+            advance(progress.epoch - done, text)
+            done = progress.epoch
+
+        yield told

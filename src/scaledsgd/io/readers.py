@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 import zlib
 from collections.abc import Iterator
-from itertools import islice
+from itertools import compress, islice
 from os import PathLike
 from pathlib import Path
 from zipfile import BadZipFile, is_zipfile
@@ -24,17 +24,9 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from .tables import (
-    Advance,
-    IdColumn,
-    InputError,
-    NumberColumn,
-    Source,
-    Table,
-    is_number,
-    typed_ids,
-    typed_numbers,
-)
+from .ids import IdColumn, typed_ids
+from .parquet import ParquetFile
+from .tables import Advance, InputError, NumberColumn, Source, Table, is_number, typed_numbers
 
 # What NumPy and SciPy raise, between them, on archives that something has happened to.
 _UNSOUND = (OSError, ValueError, LookupError, TypeError, AttributeError, BadZipFile, zlib.error)
@@ -79,11 +71,13 @@ class TextFile(Source):
         if not self.names:
             raise InputError(f"{path}: the file is empty")
 
-    def first(self, count: int) -> list[str]:
-        names = super().first(count)
-        for name in filter(is_number, names):
-            raise InputError(f"{self.path}, line 1: {name!r} is a number: the header is missing")
-        return names
+    def choose(self, given, count: int) -> dict[str, str]:
+        by_order = [not name for name in given.values()][:count]
+        for name in compress(self.names, by_order):
+            if is_number(name):
+                what = f"{name!r} is a number: the header is missing"
+                raise InputError(f"{self.path}, line 1: {what}")
+        return super().choose(given, count)
 
     def table(self, ids, numbers, advance: Advance = lambda _: None) -> Table:
         wanted = {name: IdColumn() for name in ids} | {name: NumberColumn() for name in numbers}
@@ -177,49 +171,6 @@ class TextFile(Source):
                     byte = f"byte {line[why.start]:#x}"
                     return InputError(f"{self.path}, line {number}: {byte} is not UTF-8")
         return self.broken("not UTF-8")
-
-
-class ParquetFile(Source):
-    """Parquet, by the extra `parquet`."""
-
-    def __init__(self, path: Path):
-        super().__init__(path)
-        try:
-            import pyarrow.parquet as parquet
-        except ImportError:
-            raise InputError(
-                f"{path}: Parquet needs pyarrow: pip install 'scaledsgd[parquet]'"
-            ) from None
-        try:
-            self._file = parquet.ParquetFile(path)
-        except (OSError, ValueError) as why:
-            raise self.broken(why) from None
-        self.names = self._file.schema_arrow.names
-
-    def table(self, ids, numbers, advance: Advance = lambda _: None) -> Table:
-        for name in (*ids, *numbers):
-            self.find(name)
-        try:
-            columns = self._file.read(columns=[*ids, *numbers])
-        except (OSError, ValueError) as why:
-            raise self.broken(why) from None
-        table = Table(self.path, {})
-        for name in (*ids, *numbers):
-            column = columns[name].combine_chunks()
-            if column.null_count:
-                row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-                raise table.refused(row, name, "nothing there")
-            if str(column.type) in ("string", "large_string", "string_view"):
-                # One string object an id, not one a row.
-                column = column.dictionary_encode()
-            if hasattr(column, "dictionary"):
-                words = np.array(column.dictionary.to_pylist(), dtype=object)
-                values = words[column.indices.to_numpy(zero_copy_only=False)]
-            else:
-                values = column.to_numpy(zero_copy_only=False)
-            clean = typed_ids if name in ids else typed_numbers
-            table.columns[name] = clean(values, table, name)
-        return table
 
 
 class ArrayFile(Source):

@@ -1,4 +1,4 @@
-"""Columns by name, how text becomes ids and numbers, and where in a file each of them came from."""
+"""Columns by name: how they are found, how text becomes numbers, and where each came from."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ import narwhals as nw
 import numpy as np
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+|nan|inf)", re.IGNORECASE | re.ASCII)
-_PADDED = re.compile(r"0\d+", re.ASCII)  # zip codes and the like
-# Whole numbers; with zeros behind the point when they have passed through a column with gaps.
-_WHOLE = re.compile(r"(\d+)(\.0+)?", re.ASCII)
 _OBSERVATION = re.compile(r"observation (\d+): ")  # how Observations and its like begin an error
 
-_NO_ID = "is not a whole number from 0 up that fits 64 bits"
+_TOLD = 60  # letters of a cell that a reason shows: a cell may be a megabyte
 
 
 class InputError(ValueError):
@@ -104,22 +101,86 @@ class Source:
 
     def find(self, name: str) -> int:
         """Where a column is."""
-        found = [at for at, held in enumerate(self.names) if held == name]
-        if len(found) == 1:
-            return found[0]
-        what = f"column {name!r} is there {len(found)} times" if found else f"no column {name!r}"
-        raise InputError(f"{self.path}: {what}: the file has {', '.join(self.names)}")
+        return find_column(name, self.names, self.path)
+
+    def choose(self, given: Mapping[str, str | None], count: int) -> dict[str, str]:
+        """Names in the file of the columns that a model calls so: see `choose_columns`."""
+        return choose_columns(given, count, self.names, self.path)
 
     def first(self, count: int) -> list[str]:
         """Names of the first columns, for tables whose columns nobody named."""
-        if len(self.names) < count:
-            raise InputError(
-                f"{self.path}: {count} columns are needed, the file has {', '.join(self.names)}"
-            )
-        return list(self.names[:count])
+        return list(self.choose({str(n): None for n in range(count)}, count).values())
 
     def broken(self, why: object) -> InputError:
         return InputError(f"{self.path}: cannot be read ({' '.join(str(why).split())})")
+
+
+def find_column(name: str, names: Sequence[str], path: object = None) -> int:
+    """The place of a column, which must be there once, in a file or (without a path) a table.
+
+    >>> find_column("b", ["a", "b"])
+    1
+    """
+    found = [at for at, held in enumerate(names) if held == name]
+    if len(found) == 1:
+        return found[0]
+    what = f"column {name!r} is there {len(found)} times" if found else f"no column {name!r}"
+    where, held = ("", "table") if path is None else (f"{path}: ", "file")
+    raise InputError(f"{where}{what}: the {held} has {', '.join(map(str, names))}")
+
+
+def choose_columns(
+    given: Mapping[str, str | None], count: int, names: Sequence[str] | None, path: object
+) -> dict[str, str]:
+    """Names in a file of the columns that a model calls by the keys of `given`.
+
+    Of the first `count` keys, those without a name go by the order of the file's columns, or by
+    what the model calls them where no header tells (`names` is None). Of the other keys, only those
+    with a name are taken.
+
+    >>> given = {"user": None, "item": "what", "value": None}
+    >>> choose_columns(given, 2, ["who", "when", "what"], "ratings.csv")
+    {'user': 'who', 'item': 'what'}
+    """
+    own, found = list(given) if names is None else names, {}
+    for place, (key, name) in enumerate(given.items()):
+        if not name and place < count:
+            if place >= len(own):
+                told = f"{count} columns are needed, the file has {', '.join(own)}"
+                raise InputError(f"{path}: {told}")
+            name = own[place]
+        if not name:
+            continue
+        if names is not None:
+            find_column(name, names, path)
+        if name in found.values():
+            raise InputError(f"{path}: column {name!r} is used twice")
+        found[key] = name
+    return found
+
+
+def shown(cell) -> str:
+    """A cell as a message shows it.
+
+    >>> shown("x"), len(shown("x" * 99))
+    ("'x'", 63)
+    """
+    try:
+        text = ascii(cell)
+    except (ValueError, RecursionError):  # a number of thousands of digits
+        text = f"a {type(cell).__name__}"
+    return text if len(text) <= _TOLD else text[:_TOLD] + "..."
+
+
+def converted(cells, convert: Callable, found: np.ndarray) -> tuple[np.ndarray, list]:
+    """Cells, one by one, into an array; and the rows that could not be, with the reasons."""
+    bad = []
+    for row, cell in enumerate(cells):
+        try:
+            found[row] = convert(cell)
+        except ValueError as why:
+            bad.append((row, str(why)))
+    return found, bad
 
 
 def observation_in(why: Exception) -> int | None:
@@ -172,96 +233,6 @@ def _first_bad_number(values, table: Table, name: str, start: int = 0) -> InputE
     raise AssertionError("all of them are numbers")
 
 
-class IdColumn:
-    """Ids, collected a block of text at a time: whole numbers if all of them are, else words.
-
-    A whole number is one in its usual spelling, so that no two ids become the same: `7` and `007`
-    are words.
-
-    >>> table, column = Table("a.csv", {}), IdColumn()
-    >>> column.add(["7", "12"], table, "film", 0)
-    >>> column.joined(table, "film")
-    array([ 7, 12])
-    >>> column.add(["007"], table, "film", 2)
-    >>> column.joined(table, "film")
-    array(['7', '12', '007'], dtype=object)
-    """
-
-    def __init__(self):
-        self._blocks: list[np.ndarray] = []
-        self._words: dict[str, str] = {}  # one object a word, not one a row
-
-    def add(self, texts: list[str], table: Table, name: str, row: int) -> None:
-        """Take the next rows, of which the first has this number in the table."""
-        if "" in texts:
-            raise table.refused(row + texts.index(""), name, "nothing where an id belongs")
-        try:
-            numbers = list(map(int, texts))
-            if list(map(str, numbers)) == texts:
-                self._blocks.append(np.array(numbers, dtype=np.int64))
-                return
-        except (ValueError, OverflowError):
-            pass
-        one = self._words.setdefault
-        self._blocks.append(np.array([one(text, text) for text in texts], dtype=object))
-
-    def joined(self, table: Table, name: str) -> np.ndarray:
-        """All rows, as int64 or as strings."""
-        if not self._blocks:
-            return np.zeros(0, np.int64)
-        if self._words:
-            # Whole numbers so far, in their usual spelling: nothing was lost.
-            self._blocks = [
-                block if block.dtype == object else block.astype(str).astype(object)
-                for block in self._blocks
-            ]
-        column = np.concatenate(self._blocks)
-        if not self._words:
-            return whole_ids(column, table, name)
-        if all(map(is_number, self._words)) and not any(map(_PADDED.fullmatch, self._words)):
-            return self._unworded(column, table, name)
-        return column
-
-    def _unworded(self, column: np.ndarray, table: Table, name: str) -> np.ndarray:
-        """Nothing but numbers, in unusual spellings: `1.0` is 1, but `1.5` is no id."""
-        numbers = {}
-        for word in self._words:
-            found = _WHOLE.fullmatch(word)
-            if not found or int(found[1]) >= 2**63:
-                row = int(np.argmax(column == word))
-                raise table.refused(row, name, f"id {word} {_NO_ID}")
-            numbers[word] = int(found[1])
-        others = (numbers[word] if word in numbers else int(word) for word in column)
-        return np.fromiter(others, np.int64, len(column))
-
-
-def whole_ids(values: np.ndarray, table: Table, name: str) -> np.ndarray:
-    """Ids that came as numbers.
-
-    >>> whole_ids(np.array([3.0, 1.0]), Table("a.npz", {}), "film")
-    array([3, 1])
-    """
-    # The last float64 below 2^63 is 2^63 - 1024, the last integer is 2^63 - 1.
-    fits = (values >= 0) & (values <= np.iinfo(np.int64).max)
-    if values.dtype.kind == "f":
-        fits &= (values == np.floor(values)) & (values < 2.0**63)
-    if not fits.all():
-        row = int(np.argmin(fits))
-        raise table.refused(row, name, f"id {values[row]} {_NO_ID}")
-    return values.astype(np.int64)
-
-
-def typed_ids(values: np.ndarray, table: Table, name: str) -> np.ndarray:
-    """Ids from a file that knows what numbers and strings are."""
-    if values.dtype.kind in "iuf":
-        return whole_ids(values, table, name)
-    values = values.astype(object)
-    for row, value in enumerate(values):
-        if not isinstance(value, str) or not value:
-            raise table.refused(row, name, f"id {value!r} is neither a word nor a whole number")
-    return values
-
-
 def typed_numbers(values: np.ndarray, table: Table, name: str) -> np.ndarray:
     """Numbers from a file that knows what numbers and strings are."""
     if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
@@ -280,8 +251,7 @@ def columns_of(table, names: Iterable[str]) -> list:
     else:
         held, get = list(table), table.__getitem__
     for name in names:
-        if name not in held:
-            raise ValueError(f"unknown column {name!r}: the table has {', '.join(map(str, held))}")
+        find_column(name, held)
     return [get(name) for name in names]
 
 

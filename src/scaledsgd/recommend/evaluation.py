@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from ..core.validation import real, whole
+from ..core.validation import finite, real, whole
 from .events import draw_unchosen, pattern
 
 _BLOCK = 1 << 22  # scores held at a time: 32 MB in float64
@@ -81,9 +81,7 @@ def _checked(users, items, times):
     for rows, what in ((users, "user"), (items, "item")):
         if rows.min() < 0:
             raise ValueError(f"event {int(np.argmin(rows))}: {what} {rows.min()} is negative")
-    if not np.isfinite(times).all():
-        at = int(np.argmin(np.isfinite(times)))
-        raise ValueError(f"event {at}: time {times[at]} is not a finite number")
+    finite(times, "time", "event")
     return users, items, times
 
 

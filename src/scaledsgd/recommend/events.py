@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from ..core.linalg import NumpyAlgebra, eigenbasis
 from ..core.observations import Observations
-from ..core.validation import real, whole
+from ..core.validation import finite, real, whole
 
 if TYPE_CHECKING:
     from ..engines.cpu.negatives import Negatives
@@ -146,9 +146,7 @@ def _liked(users: np.ndarray, values) -> np.ndarray:
     values = real(values, "value")
     if len(values) != len(users):
         raise ValueError(f"{len(users)} users and {len(values)} values do not pair up")
-    if not np.isfinite(values).all():
-        at = int(np.argmin(np.isfinite(values)))
-        raise ValueError(f"event {at}: value {values[at]} is not a finite number")
+    finite(values, "value", "event")
     mean = np.bincount(users, values) / np.maximum(np.bincount(users), 1)
     # Equal values are all at their mean, whatever it was rounded to.
     return values >= mean[users] - _ROUNDING * np.abs(mean[users])

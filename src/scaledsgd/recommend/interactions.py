@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from ..core.validation import real
+from ..core.validation import finite, real
 from ..io.readers import open_file
 from ..io.tables import columns_of
 
@@ -68,9 +68,8 @@ def _checked(users, items, values, times) -> Interactions:
     if not len(users):
         raise ValueError("no observations: the input is empty")
     for name, column in (("value", values), ("time", times)):
-        if column is not None and not np.isfinite(column).all():
-            at = int(np.argmin(np.isfinite(column)))
-            raise ValueError(f"observation {at}: {name} {column[at]} is not a finite number")
+        if column is not None:
+            finite(column, name)
     told = Interactions(users, items, values)
     if times is None or (times[1:] >= times[:-1]).all():
         return told

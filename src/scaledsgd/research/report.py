@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import io
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any
 
+from jinja2 import Environment, PackageLoader
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -38,31 +37,21 @@ _LOOK: Any = {
     "svg.hashsalt": "scaledsgd",  # the same picture is the same file
 }
 
-_STYLE = """
-:root { color-scheme: light dark;
-  --ink: #1c1e21; --paper: #ffffff; --faint: #5c6370; --rule: #d8dce2; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e6ea; --paper: #17191d; --faint: #a0a7b4; --rule: #3a3f47; }
-}
-body { font: 17px/1.6 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif;
-  color: var(--ink); background: var(--paper);
-  max-width: 52rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-h1 { font-size: 1.9rem; line-height: 1.25; margin: 0 0 1rem; }
-h2 { font-size: 1.3rem; margin: 3rem 0 .6rem; }
-p { margin: .6rem 0; }
-table { border-collapse: collapse; margin: 1.2rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .9rem .35rem 0; text-align: right; border-bottom: 1px solid var(--rule); }
-th:first-child, td:first-child { text-align: left; }
-.words th, .words td { text-align: left; }
-th { font-weight: 600; color: var(--faint); }
-figure { margin: 1.4rem 0; }
-figure img { width: 100%; background: #ffffff; border-radius: 8px; padding: .6rem;
-  box-sizing: border-box; }
-summary { color: var(--faint); cursor: pointer; }
-figcaption, .note { color: var(--faint); font-size: .92rem; }
-pre { overflow-x: auto; padding: .8rem 1rem; border: 1px solid var(--rule); border-radius: 8px;
-  font-size: .88rem; line-height: 1.45; }
-"""
+# Pages are put together from the macros of a template, which escape whatever they are given.
+_TEMPLATES = Environment(
+    loader=PackageLoader("scaledsgd.research"),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_MACROS: Any = _TEMPLATES.get_template("report.html").module
+
+text = _MACROS.text  # (words): a paragraph
+note = _MACROS.note  # (words): a paragraph in small print
+table = _MACROS.table  # (header, rows, words=False): rows of numbers, or of words
+folded = _MACROS.folded  # (title, content): what opens at a click
+section = _MACROS.section  # (title, *parts): a heading and what is below it
+page = _MACROS.page  # (title, *parts): the whole file
 
 
 def look():
@@ -76,31 +65,6 @@ def look():
     return rc_context(_LOOK)
 
 
-def text(words: str) -> str:
-    """A paragraph."""
-    return f"<p>{escape(words)}</p>"
-
-
-def note(words: str) -> str:
-    """A paragraph in small print."""
-    return f"<p class=note>{escape(words)}</p>"
-
-
-def code(words: str) -> str:
-    """Lines as they are typed."""
-    return f"<pre>{escape(words)}</pre>"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence], words: bool = False) -> str:
-    """A table; the first column names the rows, the others hold numbers, or words."""
-    lines = [_row("th", header), *(_row("td", row) for row in rows)]
-    return f"<table{' class=words' if words else ''}>{''.join(lines)}</table>"
-
-
-def _row(kind: str, cells: Sequence) -> str:
-    return f"<tr>{''.join(f'<{kind}>{escape(str(cell))}</{kind}>' for cell in cells)}</tr>"
-
-
 def figure(picture: Figure, caption: str) -> str:
     """A picture, drawn into the page itself."""
     return image(drawn(picture, "svg"), caption)
@@ -108,14 +72,7 @@ def figure(picture: Figure, caption: str) -> str:
 
 def image(svg: bytes, caption: str) -> str:
     """A picture that was drawn before."""
-    data, words = b64encode(svg).decode(), escape(caption)
-    image = f'<img alt="{words}" src="data:image/svg+xml;base64,{data}">'
-    return f"<figure>{image}<figcaption>{words}</figcaption></figure>"
-
-
-def folded(title: str, content: str) -> str:
-    """What opens at a click."""
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+    return _MACROS.image(b64encode(svg).decode(), caption)
 
 
 def drawn(picture: Figure, kind: str) -> bytes:
@@ -130,18 +87,3 @@ def drawn(picture: Figure, kind: str) -> bytes:
         when = {"svg": {"Date": None}, "png": None}[kind]
         picture.savefig(file, format=kind, dpi=150, metadata=when)
     return file.getvalue()
-
-
-def section(title: str, *parts: str) -> str:
-    """A heading and what is below it."""
-    return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>"
-
-
-def page(title: str, *parts: str) -> str:
-    """The whole file."""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
-        f"<body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"
-    )

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from ..estimators.base import Learner
 from ..io.atomic import alone
 from ..io.tables import InputError
-from .sources import Batch, Feed, chosen
+from .sources import Batch, Feed
 from .validate import validate
 
 BATCH = 32_768  # lines: what a batch costs besides its events is then a few percent
@@ -87,8 +87,7 @@ class Stream:
         for key, name in self.columns.items():
             if name is not None and key not in keys:
                 raise InputError(f"--{key}: the columns of this model are {', '.join(keys)}")
-        found = chosen(feed, keys, self.columns, least)
-        feed.wanted = list(found.values())
+        found = feed.choose({key: self.columns.get(key) for key in keys}, least)
         self._roles = [role for role in self._roles if role.key in found]
 
     def resume(self) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from glob import glob
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...core.losses import Loss
 from ...core.observations import Chunk, Observations
+from ...io.parquet import ParquetFile, parquet_files
 from ..base import Samples as AnySamples
 from ..cpu.sample_order import Next
 from .splits import Plan, RowGroup, Slab
@@ -163,33 +164,20 @@ def _union(known: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 
 def _row_groups(files: Any, columns: tuple, target: str | None) -> list[RowGroup]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    files = files if isinstance(files, list | tuple) else [files]
-    paths = [path for name in files for path in sorted(glob(str(name)))]
-    if not paths:
-        raise ValueError(f"{files[0]}: no such file")
     groups = []
+    paths = parquet_files(files)
     for path in paths:
-        try:
-            held = pq.read_metadata(path)
-        except (OSError, pa.ArrowInvalid) as why:
-            raise ValueError(f"{path}: not a Parquet file that can be read ({why})") from None
-        names = held.schema.to_arrow_schema().names
+        source = ParquetFile(Path(path))
         if columns[0] is None:
-            if len(names) < 3:
-                raise ValueError(f"{path}: 3 columns are needed, the file has {', '.join(names)}")
+            names = source.first(3)
             # i, j, k and the target in a file are j, k, i in the table.
             columns = tuple(names[:2] if len(columns) == 2 else [*names[1:3], names[0]])
-            target = next(iter(names[len(columns) :]), None)
+            target = next(iter(source.names[len(columns) :]), None)
         if target is None and len(columns) == 2:
             raise ValueError(f"{path}: the column with the values has to be named")
         for name in (*columns, *([target] if target else [])):
-            if name not in names:
-                raise ValueError(f"{path}: no column {name!r}: the file has {', '.join(names)}")
-        for group in range(held.num_row_groups):
-            count = held.row_group(group).num_rows
+            source.find(name)
+        for group, count in enumerate(source.groups()):
             if count:
                 groups.append(RowGroup(path, group, count, columns, target))
     if not groups:

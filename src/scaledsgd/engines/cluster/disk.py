@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from ...io.atomic import whole_file
 from ..cpu.sample_order import Shard
 from ..cpu.thread_blocks import WIDE, in_turn
 from .splits import Piece, Plan
@@ -35,7 +34,8 @@ class Buckets:
         done = self.folder / "sizes.npy"
         if not done.exists():
             sizes = np.array(self._sort(), np.int64)
-            whole(done, lambda file: np.save(file, sizes))
+            with whole_file(done, durable=False) as file:
+                np.save(file, sizes)
             for number in range(len(self.plan.splits)):
                 self._piece(number).unlink(missing_ok=True)
         return dict(np.load(done).reshape(-1, 2).tolist())
@@ -101,19 +101,8 @@ def _write(path: Path, index: np.ndarray, targets: np.ndarray, counts: np.ndarra
         [("rows", rows.type), ("targets", pa.from_numpy_dtype(targets.dtype))],
         metadata={"counts": counts.astype(np.int64).tobytes()},
     )
-
-    def fill(file):
-        with pa.ipc.new_file(file, schema) as out:
-            out.write(pa.record_batch([rows, pa.array(targets)], schema=schema))
-
-    whole(path, fill)
-
-
-def whole(path: Path, fill: Callable) -> None:
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        fill(file)
-    os.replace(part, path)
+    with whole_file(path, durable=False) as file, pa.ipc.new_file(file, schema) as out:
+        out.write(pa.record_batch([rows, pa.array(targets)], schema=schema))
 
 
 def _mapped(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

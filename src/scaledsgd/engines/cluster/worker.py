@@ -12,6 +12,8 @@ import numpy as np
 from ...core.factors import Factors
 from ...core.linalg import NumpyAlgebra, aligned
 from ...core.losses import LOSSES
+from ...core.validation import bad_target
+from ...io.atomic import clear_parts, whole_file
 from ..base import Engine, open_engine
 from ..cpu.sample_order import share
 from . import disk as buckets
@@ -132,7 +134,9 @@ class Worker:
     def write(self, block: np.ndarray, turn: np.ndarray | None, path: str) -> None:
         """To a file, which is there as a whole or not at all."""
         block = self.turned(block, turn)
-        buckets.whole(Path(path), lambda file: np.save(file, block))
+        clear_parts(Path(path))
+        with whole_file(path) as file:
+            np.save(file, block)
 
     def read(self, path: str) -> np.ndarray:
         return np.load(path, allow_pickle=False)
@@ -170,13 +174,8 @@ def _found(split, loss: str, named: bool) -> tuple[list[np.ndarray], float, floa
     for name, ids in zip(split.columns, columns, strict=True):
         if not named and not (ids.dtype.kind == "i" and ids.min() >= 0):
             raise split.refused(name, "row numbers are whole and not negative")
-    low, high = LOSSES[loss].bounds
-    if not np.isfinite(y).all():
-        raise split.refused(split.target, f"{y[~np.isfinite(y)][0]} is not a finite number")
-    if ((y < low) | (y > high)).any():
-        worst = y[(y < low) | (y > high)][0]
-        what = f"target {worst} of the {loss} loss is outside [{low:g}, {high:g}]"
-        raise split.refused(split.target, what)
+    if bad := bad_target(y, LOSSES[loss]):
+        raise split.refused(split.target, bad[1])
     if len(columns) == 3 and (columns[0] == columns[1]).any():
         twice = columns[0][columns[0] == columns[1]][0]
         raise split.refused(split.columns[0], f"a triplet compares item {twice} with itself")

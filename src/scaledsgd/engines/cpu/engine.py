@@ -9,17 +9,21 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.linalg import LINE, NumpyAlgebra, aligned, floored, pitch
 from ...core.losses import Loss
 from ...core.observations import Observations
-from ..base import Chunk, Engine
+from ..base import Chunk, Engine, SoftmaxRound, SquaredRound
 from . import step_kernels
+from .choices import run_softmax, run_squared
 from .sample_order import MiniBatch, Next
 from .thread_blocks import TOGETHER, DrawnNegatives, ThreadBlocks, blocks, in_turn, meetings
 
 # Bytes of X that are fetched in time without being asked for: they are in the second-level cache.
 NEAR = 1 << 20
+
+_ROWS = 1 << 13  # looked at together: in float64 they stay in the second-level cache
 
 # A thread gets at least this many samples: fewer run sooner than a thread wakes.
 _LEAST = 4096
@@ -63,6 +67,28 @@ class CpuEngine(NumpyAlgebra, Engine):
 
     def scale(self, X: np.ndarray, columns: np.ndarray) -> None:
         step_kernels.scale(X, columns.astype(X.dtype))
+
+    def squares(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        out = np.zeros((len(weights), X.shape[1]))
+        for start in range(0, len(X), _ROWS):
+            part = slice(start, start + _ROWS)
+            out += weights[:, part] @ np.square(X[part], dtype=np.float64)
+        return out
+
+    def weighted_gram(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        G, roots = np.zeros((X.shape[1],) * 2), np.sqrt(weights)
+        for start in range(0, len(X), _ROWS):
+            part = slice(start, start + _ROWS)
+            Z = X[part] * roots[part, None].astype(X.dtype)
+            G += Z.T @ Z
+        return G
+
+    def set_lengths(self, X: np.ndarray, length: float, rng: np.random.Generator) -> None:
+        lengths = np.linalg.norm(X, axis=1)
+        empty = lengths < 1e-6
+        X[empty] = rng.standard_normal((int(empty.sum()), X.shape[1]))
+        lengths[empty] = np.linalg.norm(X[empty], axis=1)
+        X *= (length / lengths)[:, None].astype(X.dtype)
 
     def rows(self, X: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Rows of X as an array here."""
@@ -162,6 +188,18 @@ class CpuEngine(NumpyAlgebra, Engine):
                 if done < len(part.targets)
             ]
         return total
+
+    def run_squared(
+        self, factors: Factors, choices: Choices, order: np.ndarray, round: SquaredRound
+    ) -> float:
+        return run_squared(factors, choices, order, round, self._threads, self.n_jobs)
+
+    def run_softmax(
+        self, factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
+        round: SoftmaxRound,
+    ) -> float:  # fmt: skip
+        threads, jobs = self._threads, self.n_jobs
+        return run_softmax(factors, choices, order, negatives, round, threads, jobs)
 
     def inverse(self, factors: Factors, eta: float) -> np.ndarray:
         """(X^T X + eta I)^-1 of every side, a singular Gram held at its floor."""

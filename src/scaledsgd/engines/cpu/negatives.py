@@ -14,8 +14,8 @@ import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from .intrinsics import prefetch
 from .permutations import ALL, BITS, STRAIGHT, fetch_block
-from .prefetch import prefetch
 
 # Who has chosen nearly all that is popular would guess for long. A user with half of the mass among
 # her choices fails so often once in 65,000 draws, and then gets one that is uniform by counting.

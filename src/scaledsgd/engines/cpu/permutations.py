@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba.extending import register_jitable
 
-from .prefetch import move, prefetch
+from .intrinsics import move, prefetch
 
 BITS = 5
 BLOCK = 1 << BITS  # consecutive samples that travel together: 6 cache lines of a triplet's rows

@@ -18,18 +18,14 @@ from numba.extending import overload, register_jitable
 from ...core.losses import LOSSES, Loss, sigmoid
 from . import permutations as orders
 from . import prefetch as memory
-from . import vectors as simd
+from .intrinsics import WIDTHS, bodies, load, store, total, totals, zeros
 from .permutations import fetch_block, fetch_targets, place
+from .plain import FAST
 from .prefetch import ahead, fetch
-from .vectors import load, store, total, totals, zeros
-
-# Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
-# register get the smallest that holds them, and are not loaded twice.
-WIDTHS = (4, 8, 16)
 
 
 def _jit(function):
-    fast = set(simd.FAST)
+    fast = set(FAST)
     return numba.njit(nogil=True, cache=True, fastmath=fast, error_model="numpy")(function)
 
 
@@ -44,20 +40,22 @@ def _compiled(factory, name: str, width: int, **options):
     loss = LOSSES[name]
     # Numba's disk cache looks at this file and at what a kernel closes over, and takes functions by
     # their name: without the hash an edited loss would run as its old binary.
-    parts = loss.slope, memory, orders, simd
+    parts = loss.slope, memory, orders, bodies
     source = "".join(map(inspect.getsource, parts))
     version = hashlib.sha256(source.encode()).hexdigest()
     return factory(loss, register_jitable(loss.slope), width, version, **options)
 
 
-# The sigmoid less a half is z p(z^2) / q(z^2) up to 7e-9, below half a unit of float32's last place
+# The sigmoid less a half is z p(z^2) / q(z^2) up to 8e-9, below half a unit of float32's last place
 # near 1: fitted to its largest error for |z| <= 17.5, beyond which a float32 cannot tell it from 1.
-# A step of BPR at r = 3 takes half as long as with an exponential.
+# A step of BPR at r = 3 takes half as long as with an exponential. benchmarks/fit_sigmoid.py fits.
 _END = np.float32(17.5)
-_P = (0.249999982, 0.00836863844, 5.47859565e-05, 8.12352381e-08, 1.33160492e-11)
-_Q = (1.0, 0.116807816, 0.00161981574, 5.16190256e-06, 3.08081446e-09)
-_P0, _P1, _P2, _P3, _P4 = map(np.float32, _P)
-_Q0, _Q1, _Q2, _Q3, _Q4 = map(np.float32, _Q)
+SIGMOID = (
+    (0.249999982, 0.00836863844, 5.47859565e-05, 8.12352381e-08, 1.33160492e-11),
+    (1.0, 0.116807816, 0.00161981574, 5.16190256e-06, 3.08081446e-09),
+)
+_P0, _P1, _P2, _P3, _P4 = map(np.float32, SIGMOID[0])
+_Q0, _Q1, _Q2, _Q3, _Q4 = map(np.float32, SIGMOID[1])
 
 
 @overload(sigmoid)

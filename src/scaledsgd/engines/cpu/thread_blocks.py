@@ -150,7 +150,7 @@ class DrawnNegatives(ThreadBlocks):
         self._pairs, self._items = tournament(width).groups, 2 * width
         rows = slice(first, first + negatives.items)
         block = np.zeros(rows.stop, np.uint8)
-        block[:users] = _even(np.bincount(_some(index[:, 2]), minlength=users), width)
+        block[:users] = even_blocks(np.bincount(_some(index[:, 2]), minlength=users), width)
         named = np.bincount(_some(index[:, 0]) - first, minlength=negatives.items)
         block[rows] = _alike(named, self._items)
         negatives, self._guesses = negatives.pooled(block[rows], self._items)
@@ -215,7 +215,7 @@ def blocks(index: np.ndarray, rows: int, sides: list[slice], count: int) -> np.n
     named = np.bincount(_some(index).ravel(), minlength=rows)
     out, each = np.zeros(rows, np.uint8), count // len(sides)
     for number, side in enumerate(sides):
-        out[side] = number * each + _even(named[side], each)
+        out[side] = number * each + even_blocks(named[side], each)
     return out
 
 
@@ -223,10 +223,10 @@ def _some(index: np.ndarray) -> np.ndarray:
     return index[:: max(1, len(index) // _SEEN)]
 
 
-def _even(named: np.ndarray, count: int) -> np.ndarray:
+def even_blocks(named: np.ndarray, count: int) -> np.ndarray:
     """Blocks of consecutive rows with about the same sum. One that is never named counts a little.
 
-    >>> _even(np.array([4, 1, 1, 2]), 2)
+    >>> even_blocks(np.array([4, 1, 1, 2]), 2)
     array([0, 1, 1, 1])
     """
     named = named + 1e-3

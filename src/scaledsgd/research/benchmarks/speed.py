@@ -191,9 +191,8 @@ def limits(size: Size, n_jobs: int, device: str) -> Result:
 
 
 def _touching(rank: int, far: bool):
+    from ...engines.cpu.intrinsics import WIDTHS, load, store
     from ...engines.cpu.prefetch import ahead, fetch
-    from ...engines.cpu.step_kernels import WIDTHS
-    from ...engines.cpu.vectors import load, store
 
     width = next((width for width in WIDTHS if rank <= width), WIDTHS[-1])
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...io.tables import InputError
+from ...io.tables import choose_columns
 
 PATIENCE = 0.2  # seconds until a source that waits looks whether it should stop
 
@@ -46,6 +46,21 @@ class Feed:
         self.names: list[str] | None = None  # all columns, where a header tells
         self.wanted: list[str] = []
 
+    def choose(self, given: Mapping[str, str | None], least: int) -> dict[str, str]:
+        """The names of the columns to read, at least so many, by what a model calls them: see
+        `choose_columns`. More than the least go by their order only where nobody named any.
+
+        >>> feed = Feed("ratings.csv")
+        >>> feed.names = ["who", "when", "what"]
+        >>> feed.choose({"user": None, "item": "what", "value": None}, least=2)
+        {'user': 'who', 'item': 'what'}
+        """
+        unnamed = len(self.names or ()) if not any(given.values()) else 0
+        count = max(least, min(len(given), unnamed))
+        found = choose_columns(given, count, self.names, self.key)
+        self.wanted = list(found.values())
+        return found
+
     def go_to(self, position: dict) -> None:
         """Go on where a batch ended."""
 
@@ -70,33 +85,3 @@ def open_feed(source: str, idle: float = np.inf) -> Feed:
     from .lines import LineFeed
 
     return LineFeed(source, idle)
-
-
-def chosen(
-    feed: Feed, keys: Sequence[str], given: Mapping[str, str | None], least: int
-) -> dict[str, str]:
-    """The names in the source of the columns that a model calls `keys`, at least so many.
-
-    Columns that nobody named go by their order where there is a header, and by what the model calls
-    them otherwise.
-
-    >>> feed = Feed("ratings.csv")
-    >>> feed.names = ["who", "when", "what"]
-    >>> chosen(feed, ["user", "item", "value"], {"item": "what"}, least=2)
-    {'user': 'who', 'item': 'what'}
-    """
-    header, named = feed.names, {key: given[key] for key in keys if given.get(key)}
-    others = keys if header is None else header
-    count = least if header is None or named else max(least, min(len(keys), len(header)))
-    found = {key: named.get(key) or other for key, other in zip(keys, others, strict=False)}
-    found = {key: name for n, (key, name) in enumerate(found.items()) if n < count or key in named}
-    names = list(found.values())
-    if header is not None:
-        for name in names:
-            if header.count(name) != 1:
-                what = f"column {name!r} is there {header.count(name)} times"
-                raise InputError(f"{feed.key}: {what}: there are {', '.join(header)}")
-    if len(names) < least or len(set(names)) < len(names):
-        told = ", ".join(names)
-        raise InputError(f"{feed.key}: {least} different columns are needed, these are {told}")
-    return found

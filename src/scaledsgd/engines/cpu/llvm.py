@@ -1,7 +1,9 @@
-"""Numbers side by side in a register, as a type of Numba's: rows are loaded, combined and stored a
-register at a time, which a compiler does by itself only where no two rows can be the same.
+"""What Numba does not offer, in LLVM's own terms: numbers side by side in a register, to fetch
+ahead, and to copy a few bytes at once. Rows are loaded, combined and stored a register at a time,
+which a compiler does by itself only where no two rows can be the same.
 
-A width is a number of columns. LLVM makes of it as many of the machine's registers as it takes.
+Nobody else imports what Numba and llvmlite keep to themselves: engines/__init__.py has the list.
+Where one of them has changed, plain.py takes over.
 """
 
 from __future__ import annotations
@@ -9,17 +11,40 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.datamodel import models
-from numba.extending import overload, register_model
+from numba.extending import intrinsic, models, overload, register_model
 
-from .prefetch import address, known
+from .plain import FAST
 
-# Sums over the rank may be reordered and fused, and 0 x is 0: that removes the absent terms of a
-# loss. A NaN still spreads through X, where the next Gram finds it.
-FAST: tuple[str, ...] = ("contract", "reassoc", "nsz", "arcp", "nnan")
+# Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
+# register get the smallest that holds them, and are not loaded twice. A width is a number of
+# columns: LLVM makes of it as many of the machine's registers as it takes.
+WIDTHS = (4, 8, 16)
+
+_LOCAL = 3  # of LLVM's degrees of locality the highest: bring it into all levels of the cache
+
+
+def known(generate, kind: str = "") -> Any:
+    """An intrinsic with the same identity in every process. With one of its own, what is compiled
+    with it would never be found on disk again."""
+    made: Any = intrinsic(generate)
+    made._set_uuid(f"{generate.__module__}.{generate.__qualname__}{kind}")
+    return made
+
+
+def address(context, builder, signature, arguments, array: int, places: range):
+    """Where an item of an argument lies: the arguments at `places` say which."""
+    held = context.make_array(signature.args[array])(context, builder, arguments[array])
+    begin = builder.ptrtoint(held.data, cgutils.intp_t)
+    strides = cgutils.unpack_tuple(builder, held.strides)
+    for place, stride in zip(places, strides, strict=False):
+        at = context.cast(builder, arguments[place], signature.args[place], types.intp)
+        begin = builder.add(begin, builder.mul(at, stride))
+    return builder.inttoptr(begin, cgutils.voidptr_t)
 
 
 class Lanes(types.Type):
@@ -188,8 +213,65 @@ def _totals(typing_context, a, b):
     return types.UniTuple(a.dtype, 2)(a, b), generate
 
 
+def _prefetch(typing_context, array, row, column, write):
+    """Begin to load array[row, column] (of a list, array[row]), for writing if `write`, a literal,
+    is 1. Any place will do, whether or not it exists."""
+    if not isinstance(array, types.Array) or not isinstance(write, types.IntegerLiteral):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        pointer = address(context, builder, signature, arguments, 0, range(1, 3))
+        word, data = cgutils.int32_t, 1  # rather than instructions
+        hint = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0")
+        how = word(signature.args[3].literal_value), word(_LOCAL), word(data)
+        builder.call(function, [pointer, *how])
+        return context.get_dummy_value()
+
+    return types.void(array, row, column, write), generate
+
+
+def _move(typing_context, out, t, array, s, count):
+    """out[t] = array[s], rows of `count`, a literal, items side by side."""
+    if not isinstance(array, types.Array) or not isinstance(count, types.IntegerLiteral):
+        return None
+    if array.dtype != out.dtype:
+        return None
+
+    def generate(context, builder, signature, arguments):
+        into = address(context, builder, signature, arguments, 0, range(1, 2))
+        start = address(context, builder, signature, arguments, 2, range(3, 4))
+        item = context.get_abi_sizeof(context.get_data_type(array.dtype))
+        items = cgutils.intp_t(signature.args[4].literal_value)
+        cgutils.raw_memcpy(builder, into, start, items, item)
+        return context.get_dummy_value()
+
+    return types.void(out, t, array, s, count), generate
+
+
 load: Any = known(_load)
 store: Any = known(_store)
 zeros: Any = known(_zeros)
 total: Any = known(_total)
 totals: Any = known(_totals)
+prefetch: Any = known(_prefetch)
+move: Any = known(_move)
+
+
+@numba.njit(cache=True)
+def _all(X, out):
+    """Every operation once."""
+    prefetch(X, 0, 0, 0)
+    move(out, 0, X, 0, 4)
+    a, b = load(X, 0, 0, 3, 4), load(X, 1, 0, 4, 4)
+    first, second = totals(a * b, b - a)
+    store(out, 1, 0, 4, first * a + zeros(X, 4))
+    return total(b) + second
+
+
+def check() -> None:
+    """Raise unless this Numba compiles all of them, and to what they should be."""
+    X, out = np.arange(8.0).reshape(2, 4), np.zeros((2, 4))
+    right = [[0, 1, 2, 3], [0, 17, 34, 0]]  # 0 4 + 1 5 + 2 6 = 17
+    if _all(X, out) != 22 + 19 or out.tolist() != right:
+        raise RuntimeError("vector instructions give wrong results")

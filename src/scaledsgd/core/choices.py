@@ -1,0 +1,65 @@
+"""Who chose what: users, items and weights, checked here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .validation import real, refuse, whole
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Choices of items by users, each with a weight: users, items (n,) int32 and weights (n,)
+    float32, of a matrix users x items of that shape. Naming a pair twice is allowed.
+
+    >>> seen = Choices.of([0, 1, 1], [2, 0, 2], shape=(2, 3))
+    >>> len(seen), seen.weights
+    (3, array([1., 1., 1.], dtype=float32))
+    """
+
+    users: np.ndarray
+    items: np.ndarray
+    weights: np.ndarray
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, users, items, weights=None, *, shape) -> Choices:
+        """Checked choices from anything like an array."""
+        users, items = whole(users, "user"), whole(items, "item")
+        weights = np.ones(len(users)) if weights is None else real(weights, "weight")
+        if not len(users) == len(items) == len(weights):
+            raise ValueError(
+                f"{len(users)} users, {len(items)} items and {len(weights)} weights do not pair up"
+            )
+        if len(users) == 0:
+            raise ValueError("no choices: the input is empty")
+        for rows, limit, what in ((users, shape[0], "user"), (items, shape[1], "item")):
+            refuse((rows < 0) | (rows >= limit), 0, rows, what + f" {{}} is not one of {limit}")
+        refuse(~(np.isfinite(weights) & (weights > 0)), 0, weights, "weight {} is not above 0")
+        return cls(
+            users.astype(np.int32), items.astype(np.int32), weights.astype(np.float32),
+            (int(shape[0]), int(shape[1])),
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def __getitem__(self, part) -> Choices:
+        """Some of them, by slice, mask or positions."""
+        return Choices(self.users[part], self.items[part], self.weights[part], self.shape)
+
+    def joined(self, other: Choices) -> Choices:
+        """These and others."""
+        columns = ("users", "items", "weights")
+        both = (np.concatenate([getattr(self, c), getattr(other, c)]) for c in columns)
+        users, items, weights = both
+        return Choices(users, items, weights, self.shape)
+
+    def row_weights(self) -> list[np.ndarray]:
+        """The sum of the weights of each user (rows,) and of each item (columns,), float64."""
+        return [
+            np.bincount(rows, self.weights, size)
+            for rows, size in zip((self.users, self.items), self.shape, strict=True)
+        ]

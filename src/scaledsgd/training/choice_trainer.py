@@ -1,0 +1,277 @@
+"""Training on choices: rounds of the whole-data squared loss, then rounds of the sampled softmax.
+
+The squared loss asks 1 of every choice and 0, with a small weight alpha_0, of every entry. Its sum
+over all entries is a product of Grams, so that a step needs no negatives and is O(r). What it finds
+for little is where the softmax begins, which ranks better and costs more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..core.choices import Choices
+from ..core.factors import Factors
+from ..engines.base import Engine, SoftmaxRound, SquaredRound
+from ..io.progress_bar import epoch_bar
+from .history import Callback, History, Progress
+
+WARM_EPOCHS = 8  # of the squared loss: more gain less than a percent
+_FIRST_ROUNDS = 4  # refreshes in its first epoch, while the spectrum still grows; then one an epoch
+_THETA = 4.0, 0.2  # its step at the beginning and at the end, in units of a Newton step of a row
+_ROUNDS = 4  # refreshes in an epoch of the softmax
+_ETA = 1.0  # damping of its P: with less, directions that are still empty fill with noise
+_COSINE_STEP, _DOT_STEP = 0.064, 0.16  # alpha r, and alpha r / tau^2
+_LENGTH = 0.8  # of a row when the softmax with cosines begins
+_BLOCKS, _SMALLEST, _LARGEST = 64, 32, 512  # in an epoch at least; choices of a block
+_GIVEN_BACK = 0.25  # of the epochs are run once more with what was held out
+_CHECKS = 10  # looks at what is held out, in a run
+_FALLEN = 0.97  # of the best: the run will not come back by itself
+_STRETCHES = np.geomspace(0.25, 64, 33)  # tried, in units of 1 / the mean score of a choice
+
+
+@dataclass
+class ChoicePolicy:
+    """What training on choices is told: found by a search, or set by its user."""
+
+    loss: str = "softmax"  # or "squared" alone
+    alpha0: float = 0.1  # the weight of an entry that is no choice
+    ridge: float = 2.0  # of the squared loss: the mean over rows
+    tau: float = 0.14
+    c: float = 1.1
+    cosine: bool = True
+    dot_ridge: float = 0.0  # of the softmax with dot products, on a choice's two rows
+    negatives: int = 1024
+    scaled: bool = True  # False: plain SGD, without P
+    rate: float = 1.0  # times the step that the softmax takes by itself
+    rms: float = 0.0  # of the last residuals
+
+
+@dataclass
+class ChoiceTrainer:
+    """Everything that training on choices remembers from one call to the next."""
+
+    factors: Factors
+    policy: ChoicePolicy
+    engine: Engine
+    rng: np.random.Generator
+    seen: list[np.ndarray] = field(default_factory=list)  # the weights of each row, users first
+    history: History = field(default_factory=History)
+    samples: int = 0
+    seconds: float = 0.0
+    P = snapshot = checkpoint = None  # what other trainers keep
+    left = began = 0
+
+    def run(
+        self, choices: Choices, *, epochs: int, judge: Callable | None = None,
+        held: Choices | None = None, callbacks: Iterable[Callback] = (), verbose: bool = False,
+    ) -> History:  # fmt: skip
+        """Learn from nothing. `judge` tells how well the vectors rank what was `held` out of the
+        choices: the best state is kept, and trained on with what was held out given back."""
+        whole = choices if held is None else choices.joined(held)
+        callbacks = tuple(callbacks)
+        self.factors.X = self.engine.put(self.factors.X)
+        with epoch_bar(verbose, epochs) as advance:
+
+            def told(epoch: float, loss: float) -> bool:
+                record = {"epoch": epoch, "samples": self.samples, "loss": loss}
+                self.history.records.append(
+                    record | {"condition_number": self.condition, "seconds": self.seconds}
+                )
+                progress = Progress(epoch, self.samples, loss, self.factors)
+                advance(progress)
+                answers = [callback(progress) for callback in callbacks]  # all of them hear of it
+                return any(answer is True for answer in answers)
+
+            softmax = self.policy.loss == "softmax"
+            self.warm_up(choices if softmax else whole, told=None if softmax else told)
+            if softmax:
+                self._descend(choices, epochs, judge, told)
+                if held is not None:
+                    self._give_back(whole, epochs)
+        self.factors.X = self.engine.get(self.factors.X)
+        self.history.stopped = self.history.stopped or "epochs"
+        return self.history
+
+    @property
+    def condition(self) -> float:
+        return self.factors.condition_number if self.factors.spectrum.any() else np.inf
+
+    def warm_up(self, choices: Choices, epochs: int = WARM_EPOCHS, told: Callable | None = None):
+        """Epochs of the squared loss, with a step that decays."""
+        self.seen = choices.row_weights()
+        total, done, loss = epochs * len(choices), 0, np.inf
+        for epoch in range(epochs):
+            order = self.rng.permutation(len(choices))
+            parts = _FIRST_ROUNDS if epoch == 0 else 1
+            for part in np.array_split(order, parts):
+                theta = _THETA[0] * (_THETA[1] / _THETA[0]) ** (done / total)
+                loss = self.squared_round(choices, part, theta) / len(part) / 2
+                done += len(part)
+            if told and told(epoch + 1.0, loss):
+                self.history.stopped = "callback"
+                return
+
+    def squared_round(self, choices: Choices, order: np.ndarray, theta: float) -> float:
+        """Steps on these choices in the basis of now. Returns the sum of squared residuals."""
+        clock = time.perf_counter()
+        policy, factors, engine = self.policy, self.factors, self.engine
+        ridges = self._ridges()
+        factors.refresh(engine)
+        self.history.refreshes += 1
+        sides = list(zip(factors.sides, self.seen, ridges, strict=True))
+        tables = [engine.squares(side, np.stack(pair)) for side, *pair in sides]
+        (means_u, held_u), (means_i, held_i) = tables
+        # Both Grams are the same diagonal. Among all such bases, that in which the ridge is least:
+        floor = 1e-12 * max(held_u.max(), held_i.max(), 1e-300)
+        scale = ((held_i + floor) / (held_u + floor)) ** 0.25
+        engine.scale(factors.left, scale)
+        engine.scale(factors.right, 1 / scale)
+        spectrum = factors.spectrum
+        grams = policy.alpha0 * np.stack([spectrum * scale**2, spectrum / scale**2])
+        means = np.stack([means_u * scale**2, means_i / scale**2])
+        means /= np.array([[max(w.sum(), 1e-12)] for w in self.seen])
+        round = SquaredRound(theta, [np.maximum(w, 1e-6) for w in self.seen], ridges, grams, means)
+        squares = engine.run_squared(factors, choices, order, round)
+        self.samples += len(order)
+        self.policy.rms = float(np.sqrt(squares / max(1, len(order))))
+        self.seconds += time.perf_counter() - clock
+        return squares
+
+    def _ridges(self) -> list[np.ndarray]:
+        """Of each row in proportion to the weight of all its entries, which keeps rows of many
+        choices as modest as those of few; their mean is the policy's."""
+        ridges = []
+        for weights, others in zip(self.seen, self.factors.shape[::-1], strict=True):
+            whole = weights + self.policy.alpha0 * others
+            ridges.append(self.policy.ridge * whole / whole.mean())
+        return ridges
+
+    def begin_softmax(self, choices: Choices) -> None:
+        """Bring rows to lengths at which the softmax learns: the squared loss knows no temperature.
+        Rows that nobody chose are drawn at random."""
+        if self.policy.cosine:
+            for side in self.factors.sides:
+                self.engine.set_lengths(side, _LENGTH, self.rng)
+            return
+        scale = np.sqrt(self._stretch(choices) * self.policy.tau)
+        for side in self.factors.sides:
+            self.engine.scale(side, np.full(self.factors.rank, scale))
+
+    def _stretch(self, choices: Choices, sample: int = 2000, negatives: int = 500) -> float:
+        """The factor on all scores that makes the softmax of some choices least."""
+        at = self.rng.integers(0, len(choices), min(sample, len(choices)))
+        items = self._draw(1, min(negatives, len(self.pool)))[0]
+        rows, begin = self.engine.rows, self.factors.begin
+        users = rows(self.factors.X, choices.users[at]).astype(np.float64)
+        chosen = rows(self.factors.X, choices.items[at] + begin)
+        own = (users * chosen).sum(axis=1)
+        others = users @ rows(self.factors.X, items + begin).T
+        tried = _STRETCHES / max(float(own.mean()), 1e-6)
+        losses = []
+        for factor in tried:
+            z = factor * others
+            top = z.max(axis=1)
+            log_sum = np.log(np.exp(z - top[:, None]).sum(axis=1)) + top
+            losses.append(np.mean(self.policy.c * log_sum - factor * own))
+        return float(tried[int(np.argmin(losses))])
+
+    @property
+    def pool(self) -> np.ndarray:
+        """Items that somebody has chosen: negatives are drawn from them."""
+        return np.flatnonzero(self.seen[1] > 0).astype(np.int32)
+
+    def _draw(self, blocks: int, count: int) -> np.ndarray:
+        """Negatives for each block, all items where they are no more."""
+        pool = self.pool
+        if count >= len(pool):
+            return np.broadcast_to(pool, (blocks, len(pool)))
+        return pool[self.rng.integers(0, len(pool), (blocks, count))]
+
+    def softmax_epoch(self, choices: Choices, begin: float, end: float) -> float:
+        """One pass, with a step that falls from 1 - begin to 1 - end of its length. Returns the
+        mean loss."""
+        clock, policy, total = time.perf_counter(), self.policy, 0.0
+        rate = policy.rate * (_COSINE_STEP if policy.cosine else _DOT_STEP * policy.tau**2)
+        rate /= self.factors.rank
+        size = int(np.clip(len(choices) // _BLOCKS, _SMALLEST, _LARGEST))
+        order = self.rng.permutation(len(choices))
+        rounds = np.array_split(np.arange(0, len(order), size), _ROUNDS)
+        for k, starts in enumerate(part for part in rounds if len(part)):
+            part = order[starts[0] : starts[-1] + size]
+            ends = [rate * (1 - begin - (end - begin) * at / _ROUNDS) for at in (k, k + 1)]
+            round = SoftmaxRound(
+                self._preconditioners(), (ends[0], ends[1]), size, policy.tau, policy.c,
+                policy.cosine, policy.dot_ridge,
+            )  # fmt: skip
+            negatives = self._draw(len(starts), policy.negatives)
+            total += self.engine.run_softmax(self.factors, choices, part, negatives, round)
+        self.samples += len(choices)
+        self.seconds += time.perf_counter() - clock
+        return total / len(choices)
+
+    def _preconditioners(self) -> np.ndarray:
+        """P of both sides (2, r, r): the inverse of the mean of x x^T, damped by its trace. Over
+        rows that were seen for cosines, where all are of a length; over choices for products."""
+        r, inverses = self.factors.rank, []
+        for side, weights in zip(self.factors.sides, self.seen, strict=True):
+            if not self.policy.scaled:
+                inverses.append(np.eye(r))
+                continue
+            weights = (weights > 0).astype(np.float64) if self.policy.cosine else weights
+            G = self.engine.weighted_gram(side, weights) / max(weights.sum(), 1e-12)
+            inverses.append(np.linalg.inv(G + (_ETA * np.trace(G) / r + 1e-12) * np.eye(r)))
+        self.history.refreshes += 1
+        return np.stack(inverses)
+
+    def _descend(self, choices: Choices, epochs: int, judge, told: Callable) -> None:
+        """Epochs of the softmax, back to the best of those that were looked at."""
+        self.begin_softmax(choices)
+        looks = set(np.ceil(np.linspace(0, epochs, min(epochs, _CHECKS) + 1)[1:]).astype(int))
+        best, state, self.best_epoch = -np.inf, self.factors.X, epochs
+        for epoch in range(epochs):
+            loss = self.softmax_epoch(choices, epoch / epochs, (epoch + 1) / epochs)
+            stop = told(epoch + 1.0, loss)
+            if judge is not None and (epoch + 1 in looks or stop):
+                quality = judge(self)
+                if quality > best:
+                    best, state, self.best_epoch = quality, self.factors.X.copy(), epoch + 1
+                elif quality < _FALLEN * best:
+                    self.history.stopped = "settled"
+                    break
+            if stop:
+                self.history.stopped = "callback"
+                break
+        if judge is not None:
+            self.factors.X = state
+
+    def _give_back(self, choices: Choices, epochs: int) -> None:
+        """Some epochs on everything, at the small steps of the end."""
+        self.seen = choices.row_weights()
+        more = max(1, round(_GIVEN_BACK * self.best_epoch))
+        for k in range(more):
+            begin, end = (1 - _GIVEN_BACK * (1 - at / more) for at in (k, k + 1))
+            self.softmax_epoch(choices, begin, end)
+
+    def copy(self, **changes) -> ChoiceTrainer:
+        """One that goes on from the same state with other settings, and a generator of its own."""
+        factors = replace(self.factors, X=self.factors.X.copy(), room=None)
+        rng = np.random.default_rng(self.rng.integers(2**63))
+        policy = replace(self.policy, **changes)
+        return ChoiceTrainer(factors, policy, self.engine, rng, list(self.seen))
+
+    def vectors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors of users and items whose products are the scores."""
+        X = self.engine.local(self.engine.get(self.factors.X))
+        users, items = X[: self.factors.rows], X[self.factors.begin :]
+        if self.policy.loss == "softmax" and self.policy.cosine:
+            return users / _lengths(users), items / _lengths(items)
+        return users, items
+
+
+def _lengths(X: np.ndarray) -> np.ndarray:
+    length = np.linalg.norm(X, axis=1, keepdims=True)
+    return np.where(length > 0, length, 1)
