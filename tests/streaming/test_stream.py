@@ -286,6 +286,17 @@ def test_a_checkpoint_is_written_every_so_many_seconds(tmp_path, monkeypatch):
     assert told == [3 * BATCH, 6 * BATCH, 9 * BATCH, 9 * BATCH + 77]
 
 
+def test_a_file_may_end_without_a_line_end_and_grow(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("user,item,value\n1,1,1\n2,2,2")
+    for more, events_ in (("", 2), ("", 2), ("\n1,2,3\n", 3)):
+        with path.open("a") as file:
+            file.write(more)
+        run(MatrixCompleter(1, random_state=0), str(path), tmp_path / "m", PAIRS)
+        (told,) = load(tmp_path / "m")._streams.values()
+        assert told["events"] == events_
+
+
 def test_a_model_remembers_every_source(tmp_path):
     sources = [write(tmp_path / f"{n}.csv", events(700, seed=n)) for n in range(2)]
     for source in sources:
