@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaledsgd.core.factors import Factors
-from scaledsgd.core.linalg import NumpyAlgebra, eigenbasis
+from scaledsgd.core.linalg import LINE, NumpyAlgebra, aligned, eigenbasis
 
 sizes = st.tuples(st.integers(1, 120), st.integers(1, 120))
 
@@ -139,6 +139,12 @@ def test_few_rows_are_all_looked_at():
     made.X[moved] *= 1.5
     assert made.refresh(glance=True) > 0.1
     assert made.spectrum == pytest.approx((1 + 7 * 1.5**2) / 8 * before)
+
+
+def test_rows_begin_a_line_wherever_memory_was_found():
+    held = [aligned(rows, 3, np.float64) for rows in range(1, 50)]
+    assert {X.ctypes.data % LINE for X in held} == {0}
+    assert {X.strides[0] for X in held} == {32}
 
 
 def test_eigenvalues_below_zero_are_rounding():

@@ -26,6 +26,7 @@ REFUSED = [
     (lambda: pairs([0], [7], [1.0], shape=(3, 3)), "observation 0: index 7 is past the end, 3"),
     (lambda: pairs([2, 3], [0, 0], [1.0, 1.0], shape=(3, 9)), "observation 1: index 3 is past"),
     (lambda: pairs([0, 0], [1, 2], [1.0, 1.0], shape=(9, 2)), "observation 1: index 2 is past"),
+    (lambda: pairs([0, 5, 7], [0, 0, 0], [1.0] * 3, shape=(3, 3)), "observation 1: index 5"),
     (lambda: pairs([0], [-1], [1.0]), "observation 0: index -1 is negative"),
     (lambda: pairs([0], [2.0**63], [1.0]), "column index 9.22.* does not fit 64 bits"),
     (lambda: pairs(np.array([2**63], object), [0], [1.0]), "row index 9223372036854775808 does"),
