@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .estimators.base import Learner
     from .estimators.completers import DistanceCompleter, MatrixCompleter
     from .estimators.ranker import ItemRanker
+    from .estimators.recommender import Recommender
     from .io.model_file import ModelFileError
     from .streaming.stream import learn_many
     from .training.history import DivergenceError
@@ -26,6 +27,7 @@ _HOMES = {
     "MatrixCompleter": "estimators.completers",
     "DistanceCompleter": "estimators.completers",
     "ItemRanker": "estimators.ranker",
+    "Recommender": "estimators.recommender",
     "Observations": "core.observations",
     "RayEngine": "engines.cluster.engine",
     "DivergenceError": "training.history",
@@ -41,6 +43,7 @@ __all__ = [
     "ModelFileError",
     "Observations",
     "RayEngine",
+    "Recommender",
     "learn_many",
     "load",
 ]
@@ -68,7 +71,7 @@ def load(path: str | PathLike) -> Learner:
 
     arrays, facts = model_file.read(path)
     kind = facts.get("estimator")
-    if kind not in ("MatrixCompleter", "DistanceCompleter", "ItemRanker"):
+    if kind not in ("MatrixCompleter", "DistanceCompleter", "ItemRanker", "Recommender"):
         raise model_file.ModelFileError(f"{path}: unknown kind of model {kind!r}")
     try:
         return __getattr__(kind)(**facts["settings"])._restore(arrays, facts)

@@ -84,8 +84,8 @@ def test_only_the_usual_spelling_is_a_number(word, tmp_path):
     numbers, words = Ids([7, 10]), Ids(["7", word])
     assert typed_id("7", numbers, 0) == 7 and typed_id(word, numbers, 0) is None
     assert typed_id(word, words, 0) == word and typed_id(word, None, 99) is None
-    assert numbers.alike(np.array(["7", word], object)).tolist() == [7, word]
-    assert words.alike(np.array([7])).tolist() == ["7"]
+    assert numbers.find(np.array(["7", word, str(LAST + 1)], object)).tolist() == [0, -1, -1]
+    assert words.find(np.array([8, 7])).tolist() == [-1, 0]
     assert [row for row, _ in id_column(["7", word], int)[1]] == [1]
 
 

@@ -18,7 +18,7 @@ from ..estimators.ranker import ItemRanker
 from ..io.parquet import parquet_files
 from ..io.progress_bar import progress_bar
 from ..io.readers import open_file
-from ..io.tables import InputError, Source, Table, observation_in
+from ..io.tables import InputError, Source, Table, observation_in, refuse_others
 from ..training.metrics import auc_of
 
 KINDS = {
@@ -90,7 +90,7 @@ def _events(source: Source, model: Learner, names: Names) -> dict[str, str]:
     for key in _EVENTS[:2]:
         if not names.get(key):
             raise InputError(f"--{key}: events need it, as they need --user and --item")
-    _refuse_others(names, _EVENTS)
+    refuse_others(names, _EVENTS, "kind")
     return source.choose({key: names.get(key) for key in _EVENTS}, 0)
 
 
@@ -112,15 +112,9 @@ def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
 def _columns(source: Source, model: Learner, names: Names, least: int) -> dict[str, str]:
     """Names of the columns in the file, at least so many of them, by what fit calls them."""
     keys = _COLUMNS[model.objective.arity]
-    _refuse_others(names, keys)
+    refuse_others(names, keys, "kind")
     given = {key: names[key] for key in keys if key in names}
     return source.choose(given, max(least, min(len(given), len(source.names))))
-
-
-def _refuse_others(names: Names, keys: Sequence[str]) -> None:
-    for key, name in names.items():
-        if name is not None and key not in keys:
-            raise InputError(f"--{key}: the columns of this kind are {', '.join(keys)}")
 
 
 def _read(source: Source, columns: list[str], ids: int) -> Table:
@@ -199,22 +193,18 @@ def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = Fa
     else:
         table = _entries(model, source, names)
     wanted, sides = list(table)[: len(keys)], _SIDES[len(keys)]
-    kept = np.ones(len(table[wanted[0]]), dtype=bool)
-    for name, side in zip(wanted, sides, strict=True):
-        known = _known(model, table[name], side)
-        kept &= known
-        if not (skip_unknown or known.all()):
-            row = int(np.argmin(known))
+    found = [_rows(model, table[name], side) for name, side in zip(wanted, sides, strict=True)]
+    seen = np.min(found, axis=0) >= 0
+    for name, rows in zip(wanted, found, strict=True):
+        if not skip_unknown and (rows < 0).any():
+            row = int(np.argmin(rows >= 0))
             value = table[name][row]
             told = repr(value) if isinstance(value, str) else value
             raise table.refused(row, name, f"{told} was never seen in training")
-    sound = table if kept.all() else table.kept(kept)
-    rows = [
-        model.row_numbers(_like(model, sound[name], side), side)
-        for name, side in zip(wanted, sides, strict=True)
-    ]
+    sound = table if seen.all() else table.kept(seen)
+    rows = [rows[seen] for rows in found]
     target = list(table)[len(keys)] if last in names and len(table) > len(keys) else None
-    return Query(model, sound, wanted, target, rows, int(len(kept) - kept.sum()))
+    return Query(model, sound, wanted, target, rows, int((~seen).sum()))
 
 
 def _entries(model: Learner, source: Source, names: Names) -> Table:
@@ -232,19 +222,13 @@ def _entries(model: Learner, source: Source, names: Names) -> Table:
     return Table(source.path, columns, "entry")
 
 
-def _known(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
-    names = _like(model, names, side)
+def _rows(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
+    """Row numbers of ids, -1 for those that were never seen."""
     if model.ids is not None:
-        ids = model.ids[side]
-        return np.fromiter((name in ids for name in names.tolist()), bool, len(names))
+        return model.ids[side].find(names)
     if names.dtype.kind not in "iu":
-        return np.zeros(len(names), dtype=bool)
-    return (names >= 0) & (names < model.factors.shape[side])
-
-
-def _like(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
-    """Ids of the type that the model's are."""
-    return names if model.ids is None else model.ids[side].alike(names)
+        return np.full(len(names), -1)
+    return np.where((names >= 0) & (names < model.factors.shape[side]), names, -1)
 
 
 def find(model: Learner, source: Source, user: str | None, item: str | None) -> dict[str, float]:

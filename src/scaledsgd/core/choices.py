@@ -36,8 +36,8 @@ class Choices:
         if len(users) == 0:
             raise ValueError("no choices: the input is empty")
         for rows, limit, what in ((users, shape[0], "user"), (items, shape[1], "item")):
-            refuse((rows < 0) | (rows >= limit), 0, rows, what + f" {{}} is not one of {limit}")
-        refuse(~(np.isfinite(weights) & (weights > 0)), 0, weights, "weight {} is not above 0")
+            refuse((rows < 0) | (rows >= limit), rows, what + f" {{}} is not one of {limit}")
+        refuse(~(np.isfinite(weights) & (weights > 0)), weights, "weight {} is not above 0")
         return cls(
             users.astype(np.int32), items.astype(np.int32), weights.astype(np.float32),
             (int(shape[0]), int(shape[1])),
@@ -50,12 +50,16 @@ class Choices:
         """Some of them, by slice, mask or positions."""
         return Choices(self.users[part], self.items[part], self.weights[part], self.shape)
 
-    def joined(self, other: Choices) -> Choices:
-        """These and others."""
-        columns = ("users", "items", "weights")
-        both = (np.concatenate([getattr(self, c), getattr(other, c)]) for c in columns)
-        users, items, weights = both
-        return Choices(users, items, weights, self.shape)
+    def merged(self) -> Choices:
+        """Each pair once, with the sum of its weights.
+
+        >>> Choices.of([0, 1, 0], [2, 0, 2], shape=(2, 3)).merged().weights
+        array([2., 1.], dtype=float32)
+        """
+        keys = self.users.astype(np.int64) * self.shape[1] + self.items
+        keys, first, at = np.unique(keys, return_index=True, return_inverse=True)
+        weights = np.bincount(at, self.weights).astype(np.float32)
+        return Choices(self.users[first], self.items[first], weights, self.shape)
 
     def row_weights(self) -> list[np.ndarray]:
         """The sum of the weights of each user (rows,) and of each item (columns,), float64."""

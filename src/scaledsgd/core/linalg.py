@@ -125,3 +125,9 @@ def balance(GL: np.ndarray, GR: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
 def floored(values: np.ndarray) -> np.ndarray:
     """Eigenvalues held above rounding, so that their inverse is finite."""
     return np.maximum(values, max(_FLOOR * values.max(), np.finfo(np.float64).tiny * 1e16))
+
+
+def unit(X: np.ndarray) -> np.ndarray:
+    """The rows, each divided by its length; rows of zeros stay."""
+    length = np.linalg.norm(X, axis=1, keepdims=True)
+    return X / np.where(length > 0, length, 1)

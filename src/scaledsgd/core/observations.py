@@ -110,9 +110,7 @@ class Observations:
             if S.ndim != 2:
                 raise ValueError(f"a matrix was expected, not an array of shape {S.shape}")
             S = S if S.dtype.kind == "f" else real(S.ravel()).reshape(S.shape)
-        shape = (int(S.shape[0]), int(S.shape[1]))
-        if symmetric and shape[0] != shape[1]:
-            raise ValueError(f"a symmetric matrix is square, this one is {shape[0]} x {shape[1]}")
+        shape = _shape(S.shape, 0, 0, symmetric)
         if sp.issparse(S):
             S = S.tocoo()
             columns, y = list(S.coords), real(S.data)
@@ -239,11 +237,11 @@ class Observations:
             if bad := bad_target(y, self.loss):
                 raise ValueError(f"observation {start + bad[0]}: target {bad[1]}")
             for column, limit in zip(index.T, limits, strict=True):
-                refuse(column < 0, start, column, "index {} is negative")
-                refuse(column >= limit, start, column, f"index {{}} is past the end, {limit}")
+                refuse(column < 0, column, "index {} is negative", start)
+                refuse(column >= limit, column, f"index {{}} is past the end, {limit}", start)
             if self.loss.arity == 3:
                 same = index[:, 0] == index[:, 1]
-                refuse(same, start, index[:, 0], "a triplet compares item {} with itself")
+                refuse(same, index[:, 0], "a triplet compares item {} with itself", start)
         if self.symmetric and self.loss.arity == 2:
             self._check_symmetry()
 

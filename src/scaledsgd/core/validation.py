@@ -16,11 +16,11 @@ LARGEST = {"float32": 1e15, "float64": 1e100}
 _END = np.float64(2.0**63)  # the first float past 64 bits; the one before is 2^63 - 1024
 
 
-def refuse(wrong: np.ndarray, start: int, values: np.ndarray, message: str) -> None:
-    """The first observation for which something is wrong, counted from `start`."""
+def refuse(wrong: np.ndarray, values: np.ndarray, message: str, start=0, unit="observation"):
+    """Name the first of the values for which something is wrong; their numbers begin at `start`."""
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise ValueError(f"observation {start + at}: " + message.format(values[at]))
+        raise ValueError(f"{unit} {start + at}: " + message.format(values[at]))
 
 
 def real(values, what: str = "target") -> np.ndarray:
@@ -39,12 +39,10 @@ def real(values, what: str = "target") -> np.ndarray:
         raise
 
 
-def finite(values: np.ndarray, what: str, unit: str = "observation") -> None:
-    """Refuse numbers that are infinite or NaN."""
-    good = np.isfinite(values)
-    if not good.all():
-        at = int(np.argmin(good))
-        raise ValueError(f"{unit} {at}: {what} {values[at]} is not a finite number")
+def finite(values: np.ndarray, what: str, unit: str = "observation") -> np.ndarray:
+    """The values, of which none may be infinite or NaN."""
+    refuse(~np.isfinite(values), values, what + " {} is not a finite number", unit=unit)
+    return values
 
 
 def target_bounds(loss: Loss, dtype="float64") -> tuple[float, float]:
@@ -70,11 +68,7 @@ def bad_target(y: np.ndarray, loss: Loss) -> tuple[int, str] | None:
 
 
 def is_whole(value) -> bool:
-    """Whether something is a whole number that fits 64 bits.
-
-    >>> is_whole(7), is_whole(2**63), is_whole(True), is_whole("7")
-    (True, False, False, False)
-    """
+    """Whether something is a whole number that fits 64 bits."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return whole and -(2**63) <= int(value) < 2**63
 

@@ -109,7 +109,7 @@ class Settings(BaseEstimator):
         bearable = len(observations) // (_SAMPLES_A_NUMBER * sum(observations.shape))
         return int(np.clip(bearable, 1, min(_WIDEST, *observations.shape)))
 
-    def _policy(self) -> Policy:
+    def _policy(self) -> Any:
         if self.learning_rate == "auto":
             damping = 1.0 if self.damping == "auto" else float(self.damping)
             return AutoPolicy(damping=damping, scaled=self.scaled)
@@ -239,6 +239,10 @@ class Learner(Settings):
     def _observe(self, data, names, *, reset: bool) -> Observations | None:
         raise NotImplementedError
 
+    def _facts(self) -> dict:
+        """What else an estimator knows that is no array, as JSON can hold it."""
+        return {}
+
     def _memory(self) -> dict[str, np.ndarray]:
         """What an estimator knows besides its factors, for the file."""
         return {}
@@ -322,7 +326,7 @@ class Learner(Settings):
         trainer.checkpoint = checkpoint
         return trainer
 
-    def _trained(self, factors: Factors, policy: Policy, engine: Engine) -> Trainer:
+    def _trained(self, factors: Factors, policy: Any, engine: Engine) -> Any:
         rng = np.random.default_rng([factors.seed, 2])  # 0 and 1 drew the two sides of X
         per_sample = self.scaled and self.refresh == "sample"
         return Trainer(factors, self.objective, policy, engine, rng, per_sample)
@@ -370,6 +374,7 @@ class Learner(Settings):
             **facts_of(trainer),
             "ids": 0 if self._ids is None else 1 if self.is_symmetric else 2,
             "streams": dict(self._streams),
+            "own": self._facts(),
         }
         arrays = {"X": factors.compact(), "spectrum": factors.spectrum, **self._memory()}
         if trainer.P is not None:

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
+from ..core.linalg import unit
 from ..core.validation import real
 from ..io.tables import columns_of
 from ..recommend import evaluation, events
@@ -92,7 +93,7 @@ class Answers(_Base):
             vectors, seen = self._unknown([asked] if single else asked, stars)
         search = self._searched("angle" if self.is_symmetric else "score")
         if self.is_symmetric:
-            vectors = _unit(vectors)
+            vectors = unit(vectors)
         found = search.top_k(vectors, _number(k), seen if exclude_seen else None)
         return self._named(*found, single)
 
@@ -191,7 +192,7 @@ class Answers(_Base):
         right = self.factors.right
         state = by, self._trainer.samples, len(right)
         if getattr(self, "_search", (None,))[0] != state:
-            self._search = state, Search(_unit(right) if by == "angle" else right)
+            self._search = state, Search(unit(right) if by == "angle" else right)
         return self._search[1]
 
     def _named(self, rows: np.ndarray, scores: np.ndarray, single: bool):
@@ -201,11 +202,6 @@ class Answers(_Base):
             return names[0][found[0]], scores[0][found[0]]
         names[~found] = -1 if names.dtype.kind == "i" else None
         return names, scores
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(length > 0, length, 1)
 
 
 def _number(k) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,9 +66,9 @@ class Ids:
         names = _checked(names, column)
         kind = int if names.dtype.kind == "i" else str
         if len(names) and self.kind not in (None, kind):
-            new, known = (some[:1].tolist()[0] for some in (names, self.names()))
+            new, old = (some[:1].tolist()[0] for some in (names, self.names()))
             raise TypeError(
-                f"column {column!r}: {new!r} is not of the type of {known!r}, seen before"
+                f"column {column!r}: {new!r} is not of the type of {old!r}, seen before"
             )
         if kind is int and len(names):
             from .numbering import Numbering  # compiled: not loaded for words
@@ -90,29 +90,35 @@ class Ids:
     def rows(self, names, column: str = "id") -> np.ndarray:
         """Row numbers of names that must be known."""
         names = _checked(names, column)
-        if self._numbers is not None and names.dtype.kind == "i":
-            rows = self._numbers.rows(names)
-        else:
-            rows = np.fromiter((self._words.get(n, -1) for n in names), np.int64, len(names))
+        rows = self._look_up(names)
         if len(rows) and rows.min() < 0:
             unknown = names[rows < 0][:1].tolist()[0]
             raise ValueError(f"{column} {unknown!r} was never seen in training")
         return rows
 
-    def alike(self, names: np.ndarray) -> np.ndarray:
-        """Names as these are, numbers or words, where they can be. Whether a column of a file holds
-        numbers or words depends on all of its rows, and may differ from one file to the next.
+    def find(self, names) -> np.ndarray:
+        """Row numbers of ids from a file or a command line, -1 where there are none. Whether a
+        column holds numbers or words depends on all of its rows, and may differ between files.
 
-        >>> Ids([7, 12]).alike(np.array(["7", "007"], object))
-        array([7, '007'], dtype=object)
+        >>> Ids([70, 12]).find(np.array(["12", "012"], object))
+        array([ 1, -1])
         """
-        if self.kind in (None, int if names.dtype.kind in "iu" else str):
-            return names
-        if self.kind is str:
-            return names.astype(str).astype(object)
-        return _objects([int(name) if spelled(name) else name for name in names])
+        names = _checked(names, "id")
+        if self.kind is str and names.dtype.kind == "i":
+            names = names.astype(str).astype(object)
+        elif self.kind is int and names.dtype.kind == "O":
+            good = np.array([spelled(name) and is_whole(int(name)) for name in names], bool)
+            rows = np.full(len(names), -1)
+            rows[good] = self._look_up(names[good].astype(np.int64))
+            return rows
+        return self._look_up(names)
 
-    def names(self, rows=slice(None)) -> np.ndarray:
+    def _look_up(self, names: np.ndarray) -> np.ndarray:
+        if self._numbers is not None and names.dtype.kind == "i":
+            return self._numbers.rows(names)
+        return np.fromiter((self._words.get(n, -1) for n in names), np.int64, len(names))
+
+    def names(self, rows: Any = slice(None)) -> np.ndarray:
         """Names of the rows."""
         if self._words:
             return _objects(list(self._words))[rows]
@@ -133,12 +139,10 @@ def _checked(names, column: str) -> np.ndarray:
     if names.dtype.kind == "i":
         return names.astype(np.int64, copy=False)
     if names.dtype.kind in "uf":
-        good = are_whole(names)
+        good, why = are_whole(names), "id {} is not a whole number of 64 bits"
         if not good.all():
             at = int(np.argmin(good))
-            raise ValueError(
-                f"column {column!r}, row {at}: id {names[at]} is not a whole number of 64 bits"
-            )
+            raise ValueError(f"column {column!r}, row {at}: " + why.format(names[at]))
         return names.astype(np.int64, copy=False)
     names = names.astype(object)
     if set(map(type, names)) == {str}:
@@ -146,15 +150,11 @@ def _checked(names, column: str) -> np.ndarray:
     kinds = [str if isinstance(n, str) else int if is_whole(n) else None for n in names]
     for at, kind in enumerate(kinds):
         if kind is None:
-            raise TypeError(
-                f"column {column!r}, row {at}: id {names[at]!r} is neither a string nor an "
-                "integer of 64 bits"
-            )
+            what = f"id {names[at]!r} is neither a string nor an integer of 64 bits"
+            raise TypeError(f"column {column!r}, row {at}: {what}")
         if kind is not kinds[0]:
-            raise TypeError(
-                f"column {column!r}: ids of mixed types, {names[0]!r} in row 0 and "
-                f"{names[at]!r} in row {at}"
-            )
+            what = f"{names[0]!r} in row 0 and {names[at]!r} in row {at}"
+            raise TypeError(f"column {column!r}: ids of mixed types, {what}")
     return names.astype(np.int64) if kinds and kinds[0] is int else names
 
 
@@ -185,8 +185,8 @@ def typed_id(text: str, ids: Ids | None, count: int) -> int | str | None:
     """
     if ids is None:
         return int(text) if spelled(text) and int(text) < count else None
-    (name,) = ids.alike(_objects([text])).tolist()
-    return name if name in ids else None
+    rows = ids.find(_objects([text]))
+    return ids.names(rows).tolist()[0] if rows[0] >= 0 else None
 
 
 # --- From files ----------------------------------------------------------------------------------
@@ -222,15 +222,11 @@ class IdColumn:
         """All rows, as int64 or as strings."""
         if not self._blocks:
             return np.zeros(0, np.int64)
-        if self._words:
-            # Whole numbers so far, in their usual spelling: nothing was lost.
-            self._blocks = [
-                block if block.dtype == object else block.astype(str).astype(object)
-                for block in self._blocks
-            ]
-        column = np.concatenate(self._blocks)
         if not self._words:
-            return typed_ids(column, table, name)
+            return typed_ids(np.concatenate(self._blocks), table, name)
+        # Other blocks are numbers in their usual spelling: nothing was lost.
+        texts = (block if block.dtype == object else block.astype(str) for block in self._blocks)
+        column = np.concatenate([block.astype(object, copy=False) for block in texts])
         if all(map(is_number, self._words)) and not any(map(_PADDED.fullmatch, self._words)):
             return self._unworded(column, table, name)
         return column

@@ -9,9 +9,7 @@ from typing import Any
 
 
 @contextmanager
-def progress_bar(
-    text: str, total: int | None, wanted: bool = True
-) -> Iterator[Callable[..., object]]:
+def progress_bar(text: str, total: int | None, wanted: bool = True) -> Iterator[Callable]:
     """Yields a function to call with the amount done since, and with a new text where that changes.
     Without a total it is a line, which goes at the end. Draws on a terminal only.
 

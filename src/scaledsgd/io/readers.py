@@ -73,10 +73,8 @@ class TextFile(Source):
 
     def choose(self, given, count: int) -> dict[str, str]:
         by_order = [not name for name in given.values()][:count]
-        for name in compress(self.names, by_order):
-            if is_number(name):
-                what = f"{name!r} is a number: the header is missing"
-                raise InputError(f"{self.path}, line 1: {what}")
+        for name in filter(is_number, compress(self.names, by_order)):
+            raise InputError(f"{self.path}, line 1: {name!r} is a number: the header is missing")
         return super().choose(given, count)
 
     def table(self, ids, numbers, advance: Advance = lambda _: None) -> Table:

@@ -11,9 +11,12 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from ..core.validation import real
+
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+|nan|inf)", re.IGNORECASE | re.ASCII)
 _OBSERVATION = re.compile(r"observation (\d+): ")  # how Observations and its like begin an error
 
+_NOTHING = "nothing where a number belongs"
 _TOLD = 60  # letters of a cell that a reason shows: a cell may be a megabyte
 
 
@@ -116,11 +119,7 @@ class Source:
 
 
 def find_column(name: str, names: Sequence[str], path: object = None) -> int:
-    """The place of a column, which must be there once, in a file or (without a path) a table.
-
-    >>> find_column("b", ["a", "b"])
-    1
-    """
+    """The place of a column, which must be there once, in a file or (without a path) a table."""
     found = [at for at, held in enumerate(names) if held == name]
     if len(found) == 1:
         return found[0]
@@ -159,12 +158,15 @@ def choose_columns(
     return found
 
 
-def shown(cell) -> str:
-    """A cell as a message shows it.
+def refuse_others(given: Mapping[str, str | None], keys: Sequence[str], what: str) -> None:
+    """Refuse names of columns that a model, or models of a kind, have not."""
+    for key, name in given.items():
+        if name is not None and key not in keys:
+            raise InputError(f"--{key}: the columns of this {what} are {', '.join(keys)}")
 
-    >>> shown("x"), len(shown("x" * 99))
-    ("'x'", 63)
-    """
+
+def shown(cell) -> str:
+    """A cell as a message shows it."""
     try:
         text = ascii(cell)
     except (ValueError, RecursionError):  # a number of thousands of digits
@@ -224,21 +226,15 @@ def _first_bad_number(values, table: Table, name: str, start: int = 0) -> InputE
         try:
             float(value)
         except (TypeError, ValueError):
-            why = (
-                f"{str(value)!r} is not a number"
-                if value != ""
-                else "nothing where a number belongs"
-            )
+            why = f"{str(value)!r} is not a number" if value != "" else _NOTHING
             return table.refused(start + at, name, why)
     raise AssertionError("all of them are numbers")
 
 
 def typed_numbers(values: np.ndarray, table: Table, name: str) -> np.ndarray:
     """Numbers from a file that knows what numbers and strings are."""
-    if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
-        return values
     try:
-        return values.astype(np.float64)
+        return real(values)
     except (TypeError, ValueError):
         raise _first_bad_number(values, table, name) from None
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from ..core.validation import finite, real, whole
+from ..core.validation import finite, real, refuse, whole
 from .events import draw_unchosen, pattern
 
 _BLOCK = 1 << 22  # scores held at a time: 32 MB in float64
@@ -79,8 +79,7 @@ def _checked(users, items, times):
     if len(users) == 0:
         raise ValueError("no events: the input is empty")
     for rows, what in ((users, "user"), (items, "item")):
-        if rows.min() < 0:
-            raise ValueError(f"event {int(np.argmin(rows))}: {what} {rows.min()} is negative")
+        refuse(rows < 0, rows, what + " {} is negative", unit="event")
     finite(times, "time", "event")
     return users, items, times
 
@@ -138,6 +137,25 @@ def evaluate(
         candidates = test.shape[1] - np.diff(known.indptr)
         measured.append(_measures(above, equal, wanted.indptr, candidates, k))
     return _means(measured, k)
+
+
+def top_measures(found: np.ndarray, test) -> tuple[np.ndarray, np.ndarray]:
+    """NDCG and recall of each user from her first k items, best first.
+
+    found : (users, k) items, -1 where there are no more.
+    test : users x items, sparse, of which each row names what is to be found.
+
+    >>> import scipy.sparse as sp
+    >>> top_measures(np.array([[2, 0], [1, -1]]), sp.csr_array([[1, 1, 0], [0, 1, 0]]))
+    (array([0.38685281, 1.        ]), array([0.5, 1. ]))
+    """
+    test, (users, k) = pattern(test), found.shape
+    wanted, places = np.diff(test.indptr), np.arange(2, k + 2)
+    row = np.repeat(np.arange(users), wanted)
+    keys = np.arange(users)[:, None] * (test.shape[1] + 1) + found + 1
+    hits = np.isin(keys, row * (test.shape[1] + 1) + test.indices + 1)
+    ideal = np.cumsum(1 / np.log2(places))[np.clip(wanted, 1, k) - 1]
+    return (hits / np.log2(places)).sum(axis=1) / ideal, hits.sum(axis=1) / np.maximum(wanted, 1)
 
 
 class Drawn(NamedTuple):

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from ..core.linalg import NumpyAlgebra, eigenbasis
 from ..core.observations import Observations
-from ..core.validation import finite, real, whole
+from ..core.validation import finite, real, refuse, whole
 
 if TYPE_CHECKING:
     from ..engines.cpu.negatives import Negatives
@@ -135,9 +135,7 @@ def _events(users, items, shape) -> tuple[np.ndarray, np.ndarray, tuple[int, int
     shape = int(shape[0]), int(shape[1])
     for rows, limit, what in ((users, shape[0], "user"), (items, shape[1], "item")):
         wrong = (rows < 0) | (rows >= limit)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise ValueError(f"event {at}: {what} {rows[at]} is not one of {limit}")
+        refuse(wrong, rows, f"{what} {{}} is not one of {limit}", unit="event")
     return users, items, shape
 
 

@@ -27,10 +27,11 @@ class Interactions(NamedTuple):
     users: np.ndarray
     items: np.ndarray
     values: np.ndarray | None  # stars, counts or weights; None: all alike
+    times: np.ndarray | None = None  # seconds, or what the input counts in
 
     def kept(self, keep) -> Interactions:
-        values = None if self.values is None else self.values[keep]
-        return Interactions(self.users[keep], self.items[keep], values)
+        values, times = (None if column is None else column[keep] for column in self[2:])
+        return Interactions(self.users[keep], self.items[keep], values, times)
 
 
 def read(data, names: tuple) -> Interactions:
@@ -60,25 +61,24 @@ def _opened(path, names: tuple):
 
 def _checked(users, items, values, times) -> Interactions:
     users, items = np.asarray(users), np.asarray(items)
-    values = None if values is None else real(values, "value")
-    times = None if times is None else _moments(times)
+    values = None if values is None else finite(real(values, "value"), "value")
+    times = None if times is None else finite(_moments(times), "time")
     for name, column in (("items", items), ("values", values), ("times", times)):
         if column is not None and len(column) != len(users):
             raise ValueError(f"{len(users)} users and {len(column)} {name} do not pair up")
     if not len(users):
         raise ValueError("no observations: the input is empty")
-    for name, column in (("value", values), ("time", times)):
-        if column is not None:
-            finite(column, name)
-    told = Interactions(users, items, values)
+    told = Interactions(users, items, values, times)
     if times is None or (times[1:] >= times[:-1]).all():
         return told
     return told.kept(np.argsort(times, kind="stable"))
 
 
 def _moments(times) -> np.ndarray:
-    """Times as numbers that sort; a date that is missing is NaN, as everywhere else."""
+    """Times as numbers that sort, dates in seconds; a date that is missing is NaN."""
     times = np.asarray(times)
     if times.dtype.kind != "M":
         return times if times.dtype.kind in "iu" else real(times, "time")
-    return np.where(np.isnat(times), np.nan, times.astype("datetime64[us]").astype(np.float64))
+    return np.where(
+        np.isnat(times), np.nan, times.astype("datetime64[us]").astype(np.float64) / 1e6
+    )

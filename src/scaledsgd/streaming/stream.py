@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from ..estimators.base import Learner
 from ..io.atomic import alone
-from ..io.tables import InputError
+from ..io.tables import InputError, refuse_others
 from .sources import Batch, Feed
 from .validate import validate
 
@@ -84,9 +84,7 @@ class Stream:
         model.name_rows()
         self._roles, least = model.roles(self.columns)
         keys = [role.key for role in self._roles]
-        for key, name in self.columns.items():
-            if name is not None and key not in keys:
-                raise InputError(f"--{key}: the columns of this model are {', '.join(keys)}")
+        refuse_others(self.columns, keys, "model")
         found = feed.choose({key: self.columns.get(key) for key in keys}, least)
         self._roles = [role for role in self._roles if role.key in found]
 

@@ -8,13 +8,15 @@ for little is where the softmax begins, which ranks better and costs more.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
 from ..core.choices import Choices
 from ..core.factors import Factors
+from ..core.linalg import unit
 from ..engines.base import Engine, SoftmaxRound, SquaredRound
 from ..io.progress_bar import epoch_bar
 from .history import Callback, History, Progress
@@ -22,14 +24,13 @@ from .history import Callback, History, Progress
 WARM_EPOCHS = 8  # of the squared loss: more gain less than a percent
 _FIRST_ROUNDS = 4  # refreshes in its first epoch, while the spectrum still grows; then one an epoch
 _THETA = 4.0, 0.2  # its step at the beginning and at the end, in units of a Newton step of a row
+_STREAM_THETA = 1.0  # of the squared loss in a stream
+_STREAM_PASSES = 3  # of the softmax over new choices
 _ROUNDS = 4  # refreshes in an epoch of the softmax
 _ETA = 1.0  # damping of its P: with less, directions that are still empty fill with noise
-_COSINE_STEP, _DOT_STEP = 0.064, 0.16  # alpha r, and alpha r / tau^2
+_COSINE_STEP, _DOT_STEP = 0.064, 0.5  # alpha r, and alpha r / tau^2
 _LENGTH = 0.8  # of a row when the softmax with cosines begins
 _BLOCKS, _SMALLEST, _LARGEST = 64, 32, 512  # in an epoch at least; choices of a block
-_GIVEN_BACK = 0.25  # of the epochs are run once more with what was held out
-_CHECKS = 10  # looks at what is held out, in a run
-_FALLEN = 0.97  # of the best: the run will not come back by itself
 _STRETCHES = np.geomspace(0.25, 64, 33)  # tried, in units of 1 / the mean score of a choice
 
 
@@ -47,7 +48,13 @@ class ChoicePolicy:
     negatives: int = 1024
     scaled: bool = True  # False: plain SGD, without P
     rate: float = 1.0  # times the step that the softmax takes by itself
+    unit: float = 1.0  # the mean weight of a choice, which counts as 1
     rms: float = 0.0  # of the last residuals
+
+    @property
+    def by_angle(self) -> bool:
+        """Whether scores are cosines."""
+        return self.loss == "softmax" and self.cosine
 
 
 @dataclass
@@ -66,54 +73,69 @@ class ChoiceTrainer:
     left = began = 0
 
     def run(
-        self, choices: Choices, *, epochs: int, judge: Callable | None = None,
-        held: Choices | None = None, callbacks: Iterable[Callback] = (), verbose: bool = False,
+        self, choices: Choices, *, epochs: int, callbacks: Iterable[Callback] = (),
+        verbose: bool = False,
     ) -> History:  # fmt: skip
-        """Learn from nothing. `judge` tells how well the vectors rank what was `held` out of the
-        choices: the best state is kept, and trained on with what was held out given back."""
-        whole = choices if held is None else choices.joined(held)
-        callbacks = tuple(callbacks)
+        """Learn from nothing: epochs of the squared loss, and so many of the softmax if that is the
+        policy's loss."""
+        softmax, callbacks = self.policy.loss == "softmax", tuple(callbacks)
+        passes = WARM_EPOCHS + (epochs if softmax else 0)
         self.factors.X = self.engine.put(self.factors.X)
-        with epoch_bar(verbose, epochs) as advance:
-
-            def told(epoch: float, loss: float) -> bool:
-                record = {"epoch": epoch, "samples": self.samples, "loss": loss}
-                self.history.records.append(
-                    record | {"condition_number": self.condition, "seconds": self.seconds}
-                )
-                progress = Progress(epoch, self.samples, loss, self.factors)
-                advance(progress)
-                answers = [callback(progress) for callback in callbacks]  # all of them hear of it
-                return any(answer is True for answer in answers)
-
-            softmax = self.policy.loss == "softmax"
-            self.warm_up(choices if softmax else whole, told=None if softmax else told)
-            if softmax:
-                self._descend(choices, epochs, judge, told)
-                if held is not None:
-                    self._give_back(whole, epochs)
+        with epoch_bar(verbose, passes) as advance:
+            losses = chain(self._warming(choices), self._descending(choices, epochs * softmax))
+            for epoch, loss in enumerate(losses, 1):
+                told = Progress(float(epoch), self.samples, loss, self.factors)
+                self._remember(told)
+                advance(told)
+                answers = [callback(told) for callback in callbacks]  # all of them hear of it
+                if any(answer is True for answer in answers):
+                    self.history.stopped = "callback"
+                    break
         self.factors.X = self.engine.get(self.factors.X)
         self.history.stopped = self.history.stopped or "epochs"
         return self.history
 
-    @property
-    def condition(self) -> float:
-        return self.factors.condition_number if self.factors.spectrum.any() else np.inf
+    def _remember(self, told: Progress) -> None:
+        spectrum = self.factors.spectrum
+        self.history.records.append(
+            {
+                "epoch": told.epoch,
+                "samples": told.samples,
+                "loss": told.loss,
+                "condition_number": self.factors.condition_number if spectrum.any() else np.inf,
+                "seconds": self.seconds,
+            }
+        )
 
-    def warm_up(self, choices: Choices, epochs: int = WARM_EPOCHS, told: Callable | None = None):
+    def warm_up(self, choices: Choices, epochs: int = WARM_EPOCHS) -> None:
         """Epochs of the squared loss, with a step that decays."""
+        for _ in self._warming(choices, epochs):
+            pass
+
+    def _warming(self, choices: Choices, epochs: int = WARM_EPOCHS) -> Iterator[float]:
+        """The same, with a look at the mean loss after each."""
         self.seen = choices.row_weights()
-        total, done, loss = epochs * len(choices), 0, np.inf
+        total, done, loss = epochs * len(choices), 0, 0.0
         for epoch in range(epochs):
             order = self.rng.permutation(len(choices))
-            parts = _FIRST_ROUNDS if epoch == 0 else 1
-            for part in np.array_split(order, parts):
-                theta = _THETA[0] * (_THETA[1] / _THETA[0]) ** (done / total)
-                loss = self.squared_round(choices, part, theta) / len(part) / 2
-                done += len(part)
-            if told and told(epoch + 1.0, loss):
-                self.history.stopped = "callback"
-                return
+            for part in np.array_split(order, _FIRST_ROUNDS if epoch == 0 else 1):
+                if len(part):
+                    theta = _THETA[0] * (_THETA[1] / _THETA[0]) ** (done / total)
+                    loss = self.squared_round(choices, part, theta) / len(part) / 2
+                    done += len(part)
+            yield loss
+
+    def descend(self, choices: Choices, epochs: int) -> None:
+        """Epochs of the softmax, with a step that falls to nothing."""
+        for _ in self._descending(choices, epochs):
+            pass
+
+    def _descending(self, choices: Choices, epochs: int) -> Iterator[float]:
+        """The same, with a look at the mean loss after each."""
+        if epochs:
+            self.begin_softmax(choices)
+        for k in range(epochs):
+            yield self.softmax_epoch(choices, k / epochs, (k + 1) / epochs)
 
     def squared_round(self, choices: Choices, order: np.ndarray, theta: float) -> float:
         """Steps on these choices in the basis of now. Returns the sum of squared residuals."""
@@ -227,34 +249,38 @@ class ChoiceTrainer:
         self.history.refreshes += 1
         return np.stack(inverses)
 
-    def _descend(self, choices: Choices, epochs: int, judge, told: Callable) -> None:
-        """Epochs of the softmax, back to the best of those that were looked at."""
-        self.begin_softmax(choices)
-        looks = set(np.ceil(np.linspace(0, epochs, min(epochs, _CHECKS) + 1)[1:]).astype(int))
-        best, state, self.best_epoch = -np.inf, self.factors.X, epochs
-        for epoch in range(epochs):
-            loss = self.softmax_epoch(choices, epoch / epochs, (epoch + 1) / epochs)
-            stop = told(epoch + 1.0, loss)
-            if judge is not None and (epoch + 1 in looks or stop):
-                quality = judge(self)
-                if quality > best:
-                    best, state, self.best_epoch = quality, self.factors.X.copy(), epoch + 1
-                elif quality < _FALLEN * best:
-                    self.history.stopped = "settled"
-                    break
-            if stop:
-                self.history.stopped = "callback"
-                break
-        if judge is not None:
-            self.factors.X = state
+    def grow(self, shape) -> None:
+        """Make room for a matrix of that shape, should it be larger."""
+        self.factors.X = self.engine.local(self.factors.X)
+        held = self.factors.shape
+        self.factors = self.factors.grow(shape)
+        seen = self.seen or [np.zeros(0), np.zeros(0)]
+        self.seen = [
+            np.concatenate([weights, np.zeros(max(0, rows - len(weights)))])
+            for weights, rows in zip(seen, self.factors.shape, strict=True)
+        ]
+        if self.policy.loss == "softmax":  # rows that are new are as long as the others
+            for side, had in zip(self.factors.sides, held, strict=True):
+                if 0 < had < len(side):
+                    length = float(np.sqrt(np.mean(np.sum(side[:had] ** 2, axis=1))))
+                    self.engine.set_lengths(side[had:], length, self.rng)
 
-    def _give_back(self, choices: Choices, epochs: int) -> None:
-        """Some epochs on everything, at the small steps of the end."""
-        self.seen = choices.row_weights()
-        more = max(1, round(_GIVEN_BACK * self.best_epoch))
-        for k in range(more):
-            begin, end = (1 - _GIVEN_BACK * (1 - at / more) for at in (k, k + 1))
-            self.softmax_epoch(choices, begin, end)
+    def follow(self, choices: Choices) -> None:
+        """Learn from new choices, a stream's next: their weights are added to what was seen."""
+        for side, weights in enumerate(choices.row_weights()):
+            self.seen[side][: len(weights)] += weights
+        self.factors.X = self.engine.put(self.factors.X)
+        if self.policy.loss == "squared":
+            self.squared_round(choices, self.rng.permutation(len(choices)), _STREAM_THETA)
+        else:
+            for _ in range(_STREAM_PASSES):
+                self.softmax_epoch(choices, 0.0, 0.0)
+        self.factors.X = self.engine.local(self.engine.get(self.factors.X))
+
+    @property
+    def length(self) -> float:
+        """Of a user's row, on average."""
+        return float(np.sqrt(np.mean(np.sum(self.factors.left**2, axis=1))))
 
     def copy(self, **changes) -> ChoiceTrainer:
         """One that goes on from the same state with other settings, and a generator of its own."""
@@ -267,11 +293,4 @@ class ChoiceTrainer:
         """Vectors of users and items whose products are the scores."""
         X = self.engine.local(self.engine.get(self.factors.X))
         users, items = X[: self.factors.rows], X[self.factors.begin :]
-        if self.policy.loss == "softmax" and self.policy.cosine:
-            return users / _lengths(users), items / _lengths(items)
-        return users, items
-
-
-def _lengths(X: np.ndarray) -> np.ndarray:
-    length = np.linalg.norm(X, axis=1, keepdims=True)
-    return np.where(length > 0, length, 1)
+        return (unit(users), unit(items)) if self.policy.by_angle else (users, items)

@@ -177,9 +177,8 @@ def _row_groups(files: Any, columns: tuple, target: str | None) -> list[RowGroup
             raise ValueError(f"{path}: the column with the values has to be named")
         for name in (*columns, *([target] if target else [])):
             source.find(name)
-        for group, count in enumerate(source.groups()):
-            if count:
-                groups.append(RowGroup(path, group, count, columns, target))
+        sizes = [(group, count) for group, count in enumerate(source.groups()) if count]
+        groups += [RowGroup(path, *size, columns, target) for size in sizes]
     if not groups:
         raise ValueError(f"{paths[0]}: no observations")
     return groups

@@ -7,7 +7,8 @@ position after it, from which a new source of the same name goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +68,18 @@ class Feed:
     def read(self, count: int, stopped: Stopped = never) -> Batch:
         """The next lines. Fewer than `count` at the end, or when it was stopped."""
         raise NotImplementedError
+
+    def _split(self, lines: Iterable[tuple[int, Any]], cells: Callable) -> tuple[list, list, list]:
+        """Lines, each with its place, by a function that finds the wanted cells of one: columns of
+        cells, the places of those that have them, and of the others, with the reasons."""
+        rows, at, refused = [], [], []
+        for n, line in lines:
+            try:
+                rows.append(cells(line))
+                at.append(n)
+            except (ValueError, csv.Error) as why:
+                refused.append((n, str(why)))
+        return [list(c) for c in zip(*rows, strict=True)] or [[] for _ in self.wanted], at, refused
 
     def learned(self, position: dict) -> None:
         """All that comes before the position is in a checkpoint."""

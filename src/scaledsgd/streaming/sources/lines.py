@@ -86,16 +86,9 @@ class LineFeed(Feed):
                 break
         first, lines = self._line + 1, self._take(count)
         places = [self.names.index(name) for name in self.wanted] if self.names else []
-        rows, at, refused = [], [], []
-        for n, text in enumerate(self._decoded(lines)):
-            if not text or text.isspace():
-                continue
-            try:
-                rows.append(self._cells(text, places))
-                at.append(n)
-            except (ValueError, csv.Error) as why:
-                refused.append((n, str(why)))
-        columns = [list(c) for c in zip(*rows, strict=True)] or [[] for _ in self.wanted]
+        texts = self._decoded(lines)
+        full = [(n, text) for n, text in enumerate(texts) if text and not text.isspace()]
+        columns, at, refused = self._split(full, lambda text: self._cells(text, places))
         after = {"line": self._line} | ({} if self.live else {"byte": self._byte})
         return Batch(
             len(lines), columns, at, refused, after, lambda n: f"{self._name}, line {first + n}"

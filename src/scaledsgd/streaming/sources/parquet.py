@@ -64,10 +64,9 @@ class ParquetFeed(Feed):
         """Read on; False when all files have been read."""
         import pyarrow as pa
 
-        if self._parts is None:
-            if self._file >= len(self._files):
-                return False
-            self._parts = self._rest_of_file(count)
+        if self._file >= len(self._files):
+            return False
+        self._parts = self._parts or self._rest_of_file(count)
         part = next(self._parts, None)
         if part is None:
             self._parts, self._row, self._file = None, 0, self._file + 1
@@ -78,14 +77,12 @@ class ParquetFeed(Feed):
 
     def _rest_of_file(self, count: int):
         """Record batches from the present row on; row groups before it are not read."""
-        source, before = ParquetFile(self._files[self._file]), self._row
+        source = ParquetFile(self._files[self._file])
         for name in self.wanted:
             source.find(name)
-        sizes, first = source.groups(), 0
-        while first < len(sizes) and before >= sizes[first]:
-            before -= sizes[first]
-            first += 1
-        groups = range(first, len(sizes))
+        ends = np.cumsum([0, *source.groups()])
+        first = int(np.searchsorted(ends, self._row, "right")) - 1
+        before, groups = self._row - int(ends[first]), range(first, len(ends) - 1)
         with source.reading():
             for part in source.arrow.iter_batches(count, groups, self.wanted):
                 if before < len(part):

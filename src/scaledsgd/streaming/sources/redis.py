@@ -60,14 +60,8 @@ class RedisFeed(Feed):
             elif time.monotonic() - waited > self._idle:
                 break
         entries = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
-        rows, at, refused = [], [], []
-        for n, (_, fields) in enumerate(entries):
-            try:
-                rows.append(self._cells(fields))
-                at.append(n)
-            except ValueError as why:
-                refused.append((n, str(why)))
-        columns = [list(c) for c in zip(*rows, strict=True)] or [[] for _ in self.wanted]
+        fields = [(n, fields) for n, (_, fields) in enumerate(entries)]
+        columns, at, refused = self._split(fields, self._cells)
         self._handed.extend(entry for entry, _ in entries)
         last = entries[-1][0] if entries else "-".join(map(str, self._last))
         self._last = _order(last)
