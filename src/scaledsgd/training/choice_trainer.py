@@ -32,7 +32,7 @@ _COSINE_STEP, _DOT_STEP = 0.064, 0.5  # alpha r, and alpha r / tau^2
 _LENGTH = 0.8  # of a row when the softmax with cosines begins
 # Choices of a block: no more than leave so many blocks in an epoch, and so many items for each of
 # them, or items are moved by many at once that do not see each other.
-_SMALLEST, _LARGEST, _BLOCKS, _ITEMS = 32, 512, 256, 4
+_SMALLEST, _LARGEST, _BLOCKS, _ITEMS = 32, 512, 192, 4
 
 
 @dataclass
@@ -206,7 +206,7 @@ class ChoiceTrainer:
         rate = policy.rate * (_COSINE_STEP if policy.cosine else _DOT_STEP * policy.tau**2)
         rate /= self.factors.rank
         few = min(len(choices) // _BLOCKS, self.factors.shape[1] // _ITEMS)
-        size = int(np.clip(few, _SMALLEST, _LARGEST))
+        size = int(np.clip(few, _SMALLEST, _LARGEST * self.engine.block_of_choices))
         order = self.rng.permutation(len(choices))
         rounds = np.array_split(np.arange(0, len(order), size), _ROUNDS)
         for k, starts in enumerate(part for part in rounds if len(part)):
