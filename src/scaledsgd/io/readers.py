@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from .ids import IdColumn, typed_ids
 from .parquet import ParquetFile
 from .tables import Advance, InputError, NumberColumn, Source, Table, is_number, typed_numbers
-from .text_format import ENDINGS, TextFormat, find_separator, names_in, rows_of
+from .text_format import ENDINGS, USUAL, TextFormat, find_separator, names_in, rows_of
 
 # What NumPy and SciPy raise, between them, on archives that something has happened to.
 _UNSOUND = (OSError, ValueError, LookupError, TypeError, AttributeError, BadZipFile, zlib.error)
@@ -42,7 +42,7 @@ _BATCH = 512
 _FIRST = 20  # lines that tell what separates fields
 
 
-def open_file(path: str | PathLike, text: TextFormat = TextFormat()) -> Source:
+def open_file(path: str | PathLike, text: TextFormat = USUAL) -> Source:
     """The file, read as far as its header. Args: text, what is known of it if it is a text; a file
     of any ending is one whose separator is known."""
     path = Path(path)
@@ -70,7 +70,7 @@ class TextFile(Source):
     {'name': array(['ash', 'elm'], dtype=object), 'size': array([2., 3.])}
     """
 
-    def __init__(self, path: Path, text: TextFormat = TextFormat()):
+    def __init__(self, path: Path, text: TextFormat = USUAL):
         super().__init__(path)
         self._text, ending = text, path.suffix.lower()
         self._mark = text.separator or find_separator(self._beginning(), ENDINGS.get(ending))

@@ -1,5 +1,4 @@
-"""How a text file is written: what separates its fields, its encoding, and whether it has a header.
-"""
+"""How a text file is written: what separates fields, the encoding, whether there is a header."""
 
 from __future__ import annotations
 
@@ -55,6 +54,9 @@ class TextFormat(NamedTuple):
         if not self.is_utf8:
             return f"byte {line[at]:#x} is not {self.encoding}"
         return f"byte {line[at]:#x} is not UTF-8: --encoding latin-1 may help"
+
+
+USUAL = TextFormat()  # nothing is known but what shows
 
 
 def text_format(

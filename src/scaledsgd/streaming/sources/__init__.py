@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...io.tables import choose_columns
-from ...io.text_format import TextFormat
+from ...io.text_format import USUAL, TextFormat
 
 PATIENCE = 0.2  # seconds until a source that waits looks whether it should stop
 
@@ -86,7 +86,7 @@ class Feed:
         """All that comes before the position is in a checkpoint."""
 
 
-def open_feed(source: str, idle: float = np.inf, text: TextFormat = TextFormat()) -> Feed:
+def open_feed(source: str, idle: float = np.inf, text: TextFormat = USUAL) -> Feed:
     """A source by what it is called on the command line, and how it is written if it is a text."""
     if source.startswith(("redis://", "rediss://", "unix://")):
         from .redis import RedisFeed

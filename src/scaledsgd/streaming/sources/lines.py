@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...io.tables import InputError
-from ...io.text_format import ENDINGS, TextFormat, find_separator, names_in, rows_of
+from ...io.text_format import ENDINGS, USUAL, TextFormat, find_separator, names_in, rows_of
 from ..sources import PATIENCE, Batch, Feed, Stopped, never
 
 _BLOCK = 1 << 20  # bytes read at a time
@@ -30,7 +30,7 @@ _JSON = (".jsonl", ".ndjson", ".json")
 class LineFeed(Feed):
     """JSON lines, or values below a header, from a file or a pipe."""
 
-    def __init__(self, path: str, idle: float = np.inf, text: TextFormat = TextFormat()):
+    def __init__(self, path: str, idle: float = np.inf, text: TextFormat = USUAL):
         self.live = path == "-"
         self.again = not self.live
         super().__init__("-" if self.live else str(Path(path).resolve()))
