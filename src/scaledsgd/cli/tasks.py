@@ -78,7 +78,7 @@ def train(model: Estimator, source: Source, names: Names, at_least: float | None
         named = _columns(source, model, names, least=3)
         table = _read(source, list(named.values()), len(keys) - 1)
     try:
-        with progress_bar("preparing", None):
+        with progress_bar("fitting", None):
             model.fit(table, **named)
     except _REFUSALS as why:
         raise table.located(why) from None
@@ -319,10 +319,9 @@ def find(
     count: dict[str, Any] = {} if names.get("k") is None else {"k": _count(str(names["k"]))}
     try:
         return model.evaluate(_Columns(source, keep), **columns, **count)
-    except InputError:
-        raise
     except _REFUSALS as why:
-        raise InputError(f"{source.path}: {why}") from None
+        placed = str(why).startswith(f"{source.path}")
+        raise InputError(str(why) if placed else f"{source.path}: {why}") from None
 
 
 def _count(text: str) -> int:
