@@ -189,8 +189,8 @@ def predict(
     from .tasks import ask
 
     names = {"row": row, "column": column, "i": i, "j": j, "k": k}
-    source = _source(file, separator, encoding, no_header)
-    query = ask(load(model), source, names, skip_unknown=skip_unknown)
+    loaded, source = load(model), _source(file, separator, encoding, no_header)
+    query = ask(loaded, source, names, skip_unknown=skip_unknown)
     values = query.predictions().astype(str)
     if query.skipped:
         print(f"left out for ids never trained on: {query.skipped}", file=sys.stderr)
