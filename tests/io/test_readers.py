@@ -81,6 +81,7 @@ def test_separators_are_found(written, mark, ending):
         ("user|film\nann|a,b\nbob|c\n", ["user", "film"], ["a,b", "c"]),
         ("user,film\nann,a;b\nbob,c;d\n", ["user", "film"], ["a;b", "c;d"]),
         ('"user";"film"\n"ann";"a; b, c"\n', ["user", "film"], ["a; b, c"]),
+        ("user,film;title\nann,a\nbob,b\n", ["user", "film;title"], ["a", "b"]),
         ("user film\n  ann   a\nbob b\n", ["user", "film"], ["a", "b"]),
     ],
 )
