@@ -52,7 +52,8 @@ def run_softmax(
         u, i, w, shared = users[at], items[at], weights[at], negatives[block]
         n = len(u)
         A, B, W, C = room[0][:n], room[1][:n], room[2], room[3][:n]
-        for X, rows, out, inverse in zip((U, V, V), (u, i, shared), (A, B, W), inverses):
+        named = zip((U, V, V), (u, i, shared), (A, B, W), inverses, strict=True)
+        for X, rows, out, inverse in named:
             call("gather", len(rows), X, rows, np.int32(len(rows)), out, inverse)
         S = A @ W.T
         call(
