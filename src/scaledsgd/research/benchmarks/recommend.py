@@ -118,8 +118,8 @@ def table(data: Data, how: How) -> Result:
         _draw_table(runs, curves, data.name),
         f"NDCG@{K} of the test part against seconds of training, without the search for settings. "
         "Ours during its training, of which the first epochs are those of the squared loss.",
-        {"data": _sizes(data), "how": how._asdict(), "machine": platform.processor() or platform.machine(), "rows": facts,
-         "curves": curves, "skipped": skipped, "grids": grids,
+        {"data": _sizes(data), "how": how._asdict(), "rows": facts,
+         "machine": platform.processor() or platform.machine(), "curves": curves, "skipped": skipped, "grids": grids,
          "tried": {name: run.tried for name, run in others.items()}},
         folds={"Settings that were tried": (["", "settings", f"validation {NDCG}", ""], tried)},
     )  # fmt: skip
@@ -167,12 +167,10 @@ def _draw_table(runs: dict[str, Outcome], curves: dict[str, list], title: str) -
         for name, mark in zip(others, _MARKS, strict=False):
             run = runs[name]
             x, y = max(run.seconds, least), run.measures[NDCG]
-            axes.plot(x, y, mark, color=report.GREY, markersize=8)
-            axes.annotate(name, (x, y), xytext=(8, -4), textcoords="offset points")
+            axes.plot(x, y, mark, color=report.GREY, markersize=9, label=name, alpha=0.8)
         axes.set(xscale="log", xlabel="seconds of training", ylabel=f"NDCG@{K}", title=title)
         axes.set_ylim(bottom=0)
-        axes.margins(x=0.12)
-        axes.legend(loc="lower right")
+        picture.legend(loc="outside right center")
         return picture
 
 
@@ -219,8 +217,8 @@ def grid(data: Data, how: How) -> Result:
     return Result(
         f"Found settings against a grid, {data.name}",
         f"NDCG@{K} on the test part after {_GRID_EPOCHS} epochs from one warm start. What the "
-        f"search found ({_words(_found(model))}) has {own:.4f}, which is {own / best:.1%} of the best of "
-        f"the grid, seen on the test part: {best:.4f} ({where}).",
+        f"search found ({_words(_found(model))}) has {own:.4f}, which is {own / best:.1%} of the "
+        f"best of the grid, seen on the test part: {best:.4f} ({where}).",
         [f"NDCG@{K}", *(f"contrast {c}" for c in cs)], rows, _draw_grid(found, taus, cs),
         f"NDCG@{K} on the test part by temperature and contrast.",
         {"data": _sizes(data), "how": how._asdict(), "found": _found(model), "own": own,
@@ -275,8 +273,8 @@ def epochs(data: Data, how: How) -> Result:
 _OPTIMISERS = ("ScaledSGD", "SGD", "Adam")
 _RATES = {  # two decades each: of our usual step, and of Adam's
     "ScaledSGD": (0.1, 0.3, 1.0, 3.0, 10.0),
-    "SGD": (3.0, 10.0, 30.0, 100.0, 300.0),
-    "Adam": (0.0003, 0.001, 0.003, 0.01, 0.03),
+    "SGD": (10.0, 30.0, 100.0, 300.0, 1000.0),
+    "Adam": (0.001, 0.003, 0.01, 0.03, 0.1),
 }
 
 
