@@ -180,10 +180,6 @@ class Engine(Algebra, Protocol):
         """Args: weights (k, d). Returns: x_q^2 summed over the rows with each of them, (k, r)."""
         raise ValueError(_NO_CHOICES)
 
-    def weighted_gram(self, X: Any, weights: np.ndarray) -> np.ndarray:
-        """Args: weights (d,). Returns: the sum of w x x^T over the rows (r, r), in float64."""
-        raise ValueError(_NO_CHOICES)
-
     def set_lengths(self, X: Any, length: float, rng: np.random.Generator) -> None:
         """Make every row as long as told; rows of zeros are drawn."""
         raise ValueError(_NO_CHOICES)

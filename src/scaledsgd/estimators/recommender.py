@@ -223,9 +223,16 @@ class Recommender(Learner):
             self.n_features_in_ = choices.shape[1]
         self._histories.add(choices.users, choices.items, choices.weights)
         self._trainer.grow(choices.shape)
-        self._trainer.follow(choices)
-        self._fold_in_again(np.unique(choices.users))
+        users = np.unique(choices.users)
+        self._trainer.follow(choices, self._all_of(users))
+        self._fold_in_again(users)
         return self
+
+    def _all_of(self, users: np.ndarray) -> Choices:
+        """All choices of some users."""
+        start, items, weights = self._histories.of(users)
+        who = np.repeat(users, np.diff(start)).astype(np.int32)
+        return Choices(who, items.astype(np.int32), weights, self.factors.shape)
 
     def _fold_in_again(self, users: np.ndarray) -> None:
         """Users whom new events have touched get the vectors that all of their choices call for."""

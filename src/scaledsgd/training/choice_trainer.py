@@ -25,12 +25,14 @@ WARM_EPOCHS = 8  # of the squared loss: more gain less than a percent
 _FIRST_ROUNDS = 4  # refreshes in its first epoch, while the spectrum still grows; then one an epoch
 _THETA = 4.0, 0.2  # its step at the beginning and at the end, in units of a Newton step of a row
 _STREAM_THETA = 1.0  # of the squared loss in a stream
-_STREAM_PASSES = 3  # of the softmax over new choices
+_STREAM_EPOCHS = 4  # of the softmax, over all choices of users who have new ones
 _ROUNDS = 4  # refreshes in an epoch of the softmax
 _ETA = 1.0  # damping of its P: with less, directions that are still empty fill with noise
 _COSINE_STEP, _DOT_STEP = 0.064, 0.5  # alpha r, and alpha r / tau^2
 _LENGTH = 0.8  # of a row when the softmax with cosines begins
-_BLOCKS, _SMALLEST, _LARGEST = 64, 32, 512  # in an epoch at least; choices of a block
+# Choices of a block: no more than leave so many blocks in an epoch, and so many items for each of
+# them, or items are moved by many at once that do not see each other.
+_SMALLEST, _LARGEST, _BLOCKS, _ITEMS = 32, 512, 256, 4
 _STRETCHES = np.geomspace(0.25, 64, 33)  # tried, in units of 1 / the mean score of a choice
 
 
@@ -115,6 +117,7 @@ class ChoiceTrainer:
     def _warming(self, choices: Choices, epochs: int = WARM_EPOCHS) -> Iterator[float]:
         """The same, with a look at the mean loss after each."""
         self.seen = choices.row_weights()
+        self._clear_unseen()
         total, done, loss = epochs * len(choices), 0, 0.0
         for epoch in range(epochs):
             order = self.rng.permutation(len(choices))
@@ -129,6 +132,13 @@ class ChoiceTrainer:
         """Epochs of the softmax, with a step that falls to nothing."""
         for _ in self._descending(choices, epochs):
             pass
+
+    def _clear_unseen(self) -> None:
+        """Rows that nobody names are zero: at random they would be taken for structure."""
+        X = self.engine.local(self.engine.get(self.factors.X))
+        X[: self.factors.rows][self.seen[0] == 0] = 0
+        X[self.factors.begin :][self.seen[1] == 0] = 0
+        self.factors.X = self.engine.put(X)
 
     def _descending(self, choices: Choices, epochs: int) -> Iterator[float]:
         """The same, with a look at the mean loss after each."""
@@ -219,7 +229,8 @@ class ChoiceTrainer:
         clock, policy, total = time.perf_counter(), self.policy, 0.0
         rate = policy.rate * (_COSINE_STEP if policy.cosine else _DOT_STEP * policy.tau**2)
         rate /= self.factors.rank
-        size = int(np.clip(len(choices) // _BLOCKS, _SMALLEST, _LARGEST))
+        few = min(len(choices) // _BLOCKS, self.factors.shape[1] // _ITEMS)
+        size = int(np.clip(few, _SMALLEST, _LARGEST))
         order = self.rng.permutation(len(choices))
         rounds = np.array_split(np.arange(0, len(order), size), _ROUNDS)
         for k, starts in enumerate(part for part in rounds if len(part)):
@@ -236,16 +247,13 @@ class ChoiceTrainer:
         return total / len(choices)
 
     def _preconditioners(self) -> np.ndarray:
-        """P of both sides (2, r, r): the inverse of the mean of x x^T, damped by its trace. Over
-        rows that were seen for cosines, where all are of a length; over choices for products."""
+        """P of both sides (2, r, r): the inverse of the mean of x x^T over rows, damped by its
+        trace."""
         r, inverses = self.factors.rank, []
-        for side, weights in zip(self.factors.sides, self.seen, strict=True):
-            if not self.policy.scaled:
-                inverses.append(np.eye(r))
-                continue
-            weights = (weights > 0).astype(np.float64) if self.policy.cosine else weights
-            G = self.engine.weighted_gram(side, weights) / max(weights.sum(), 1e-12)
-            inverses.append(np.linalg.inv(G + (_ETA * np.trace(G) / r + 1e-12) * np.eye(r)))
+        for side in self.factors.sides:
+            G = self.engine.gram(side) / len(side)
+            damped = G + (_ETA * np.trace(G) / r + 1e-12) * np.eye(r)
+            inverses.append(np.linalg.inv(damped) if self.policy.scaled else np.eye(r))
         self.history.refreshes += 1
         return np.stack(inverses)
 
@@ -265,16 +273,16 @@ class ChoiceTrainer:
                     length = float(np.sqrt(np.mean(np.sum(side[:had] ** 2, axis=1))))
                     self.engine.set_lengths(side[had:], length, self.rng)
 
-    def follow(self, choices: Choices) -> None:
-        """Learn from new choices, a stream's next: their weights are added to what was seen."""
+    def follow(self, choices: Choices, replayed: Choices | None = None) -> None:
+        """Learn from new choices, a stream's next: their weights are added to what was seen. The
+        softmax learns from them with all that their users chose before, `replayed`."""
         for side, weights in enumerate(choices.row_weights()):
             self.seen[side][: len(weights)] += weights
         self.factors.X = self.engine.put(self.factors.X)
         if self.policy.loss == "squared":
             self.squared_round(choices, self.rng.permutation(len(choices)), _STREAM_THETA)
         else:
-            for _ in range(_STREAM_PASSES):
-                self.softmax_epoch(choices, 0.0, 0.0)
+            self.descend(replayed or choices, _STREAM_EPOCHS)
         self.factors.X = self.engine.local(self.engine.get(self.factors.X))
 
     @property

@@ -75,14 +75,6 @@ class CpuEngine(NumpyAlgebra, Engine):
             out += weights[:, part] @ np.square(X[part], dtype=np.float64)
         return out
 
-    def weighted_gram(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        G, roots = np.zeros((X.shape[1],) * 2), np.sqrt(weights)
-        for start in range(0, len(X), _ROWS):
-            part = slice(start, start + _ROWS)
-            Z = X[part] * roots[part, None].astype(X.dtype)
-            G += Z.T @ Z
-        return G
-
     def set_lengths(self, X: np.ndarray, length: float, rng: np.random.Generator) -> None:
         lengths = np.linalg.norm(X, axis=1)
         empty = lengths < 1e-6
