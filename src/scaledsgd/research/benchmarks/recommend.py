@@ -32,7 +32,8 @@ _MARKS = "osD^v<>pX"
 
 def fitted(data: Data, how: How, table: dict | None = None, **settings) -> Recommender:
     """Our model with its defaults but for rank."""
-    model = Recommender(how.rank, n_jobs=how.jobs, random_state=how.seed, **settings)
+    settings = how.settings() | settings
+    model = Recommender(**settings)
     with warnings.catch_warnings():  # whether it beats popularity is in the table
         warnings.simplefilter("ignore", RuntimeWarning)
         return model.fit(table or data.events(), **_COLUMNS)
@@ -119,8 +120,8 @@ def table(data: Data, how: How) -> Result:
         f"NDCG@{K} of the test part against seconds of training, without the search for settings. "
         "Ours during its training, of which the first epochs are those of the squared loss.",
         {"data": _sizes(data), "how": how._asdict(), "rows": facts,
-         "machine": platform.processor() or platform.machine(), "curves": curves, "skipped": skipped, "grids": grids,
-         "tried": {name: run.tried for name, run in others.items()}},
+         "machine": platform.processor() or platform.machine(), "curves": curves,
+         "skipped": skipped, "grids": grids, "tried": {name: run.tried for name, run in others.items()}},
         folds={"Settings that were tried": (["", "settings", f"validation {NDCG}", ""], tried)},
     )  # fmt: skip
 
@@ -133,8 +134,7 @@ def _ours(data: Data, how: How) -> tuple[dict[str, Outcome], dict[str, list]]:
     runs, curves = {}, {}
     for name, loss in (("ours", "softmax"), ("ours, squared", "squared")):
         watch = Watch(data, lambda epoch: epoch <= WARM_EPOCHS + 4 or epoch % 4 == 0)
-        model = Recommender(how.rank, loss=loss, n_jobs=how.jobs, random_state=how.seed,
-                            callbacks=[watch])  # fmt: skip
+        model = Recommender(**how.settings(), loss=loss, callbacks=[watch])
         watch.model, clock = model, time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -390,13 +390,14 @@ def online(data: Data, how: How) -> Result:
     def some(at) -> dict[str, np.ndarray]:
         return {name: column[at] for name, column in events.items()}
 
+    whole = fitted(data, how)
     found = {
         "popularity": contest("popularity", data, how).measures,
-        "fit": measured(fitted(data, how), data),
+        "fit": measured(whole, data),
     }
-    stream = Recommender(how.rank, n_jobs=how.jobs, random_state=how.seed)
+    stream = Recommender(**how.settings())
     for passes in (1, 2, 3):
-        for part in np.array_split(rng.permutation(order), _PARTS):
+        for part in np.array_split(rng.permutation(order), 5 if how.quick else _PARTS):
             stream.partial_fit(some(part), **_COLUMNS)
         if passes != 2:
             name = f"a stream from nothing, {passes} pass{'es' if passes > 1 else ''}"
@@ -405,7 +406,7 @@ def online(data: Data, how: How) -> Result:
     model = fitted(data, how, some(first))
     found["fit on 90%"] = measured(model, data)
     found["and partial_fit of the rest"] = measured(model.partial_fit(some(rest), **_COLUMNS), data)
-    found |= _unseen(data, how, rng)
+    found |= _unseen(data, how, whole, rng)
     recall = {name: values[RECALL] for name, values in found.items()}
     streamed = "a stream from nothing, "
     gain = recall["and partial_fit of the rest"] - recall["fit on 90%"]
@@ -429,7 +430,7 @@ def online(data: Data, how: How) -> Result:
     )  # fmt: skip
 
 
-def _unseen(data: Data, how: How, rng) -> dict[str, dict[str, float]]:
+def _unseen(data: Data, how: How, whole: Recommender, rng) -> dict[str, dict[str, float]]:
     """Some users whose choices are not trained on, but told later, and the same if they are."""
     users, events = data.users, data.events()
     users = np.sort(rng.permutation(users)[: min(_UNSEEN, len(users) // 4)])
@@ -443,7 +444,7 @@ def _unseen(data: Data, how: How, rng) -> dict[str, dict[str, float]]:
     answers = model.recommend(items=lists, k=min(K, len(model.item_ids)))[0]
     return {
         "fold-in": part.measures(answers),
-        "the same users, trained": measured(fitted(data, how), part),
+        "the same users, trained": measured(whole, part),
     }
 
 

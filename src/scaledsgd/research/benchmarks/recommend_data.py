@@ -113,11 +113,11 @@ def present(folder: Path) -> list[str]:
     return [name for name in NAMES if (folder / name).is_dir()]
 
 
-def made_up(seed: int, shape=(300, 400, 9_000)) -> Data:
+def made_up(seed: int, shape=(200, 300, 5_000)) -> Data:
     """Users whose few tastes and the popularity of items decide what they choose.
 
     >>> made_up(0).train.shape
-    (300, 400)
+    (200, 300)
     """
     return Data("made-up", *split(pattern(ratings(shape, seed)), TEST, [seed, 0]))
 

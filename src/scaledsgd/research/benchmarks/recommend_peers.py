@@ -33,6 +33,11 @@ class How(NamedTuple):
     peers: bool = True
     ease_items: int = EASE_ITEMS
 
+    def settings(self) -> dict[str, Any]:
+        """Of our model, whose defaults are not touched but to be quick."""
+        shared = {"rank": self.rank, "n_jobs": self.jobs, "random_state": self.seed}
+        return shared | ({"epochs": 6} if self.quick else {})
+
 
 # A model takes users and what each of them had, and returns the first K items of each.
 Model = Callable[[np.ndarray, Lists], np.ndarray]
