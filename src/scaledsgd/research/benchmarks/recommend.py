@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from threadpoolctl import threadpool_limits
 
 from ... import Recommender
@@ -121,7 +122,8 @@ def table(data: Data, how: How) -> Result:
         "Ours during its training, of which the first epochs are those of the squared loss.",
         {"data": _sizes(data), "how": how._asdict(), "rows": facts,
          "machine": platform.processor() or platform.machine(), "curves": curves,
-         "skipped": skipped, "grids": grids, "tried": {name: run.tried for name, run in others.items()}},
+         "skipped": skipped, "grids": grids,
+         "tried": {name: run.tried for name, run in others.items()}},
         folds={"Settings that were tried": (["", "settings", f"validation {NDCG}", ""], tried)},
     )  # fmt: skip
 
@@ -465,6 +467,8 @@ def _draw_online(recall: dict[str, float]) -> Figure:
         colours[0] = report.GREY
         bars = axes.barh(list(recall), list(recall.values()), color=colours)
         axes.bar_label(bars, fmt="%.3f", padding=4)
+        axes.set_axisbelow(True)
+        axes.margins(x=0.08)
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(f"recall@{K}")
@@ -491,7 +495,7 @@ def _lines(curves: dict[str, list[float]], x: str, y: str, at=None, *, goal=None
             axes.set_xticks(at or [], [str(place) for place in at or []])
             axes.minorticks_off()
         else:
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(loc="lower right")
         return picture
 

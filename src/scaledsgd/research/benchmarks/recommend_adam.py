@@ -38,7 +38,7 @@ class Adam:
 
     def __init__(self, trainer: ChoiceTrainer, rate: float):
         self.trainer, self.rate, self.time = trainer, rate, 0
-        self.moments = np.zeros((2, *trainer.factors.X.shape), np.float32)
+        self.mean, self.square = (np.zeros_like(trainer.factors.X) for _ in range(2))
 
     def softmax_epoch(self, choices: Choices, begin: float, end: float) -> None:
         """One pass, with a step that falls from 1 - begin to 1 - end of its length."""
@@ -60,7 +60,7 @@ class Adam:
         rows, at = np.unique(rows, return_inverse=True)
         g = np.zeros((len(rows), X.shape[1]), np.float32)
         np.add.at(g, at, gradients)
-        (b1, b2), (m, v) = _BETAS, self.moments
+        (b1, b2), m, v = _BETAS, self.mean, self.square
         m[rows] = b1 * m[rows] + (1 - b1) * g
         v[rows] = b2 * v[rows] + (1 - b2) * g * g
         mean, size = m[rows] / (1 - b1**self.time), v[rows] / (1 - b2**self.time)

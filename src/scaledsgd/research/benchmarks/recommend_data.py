@@ -4,7 +4,7 @@ split so that nothing leaks."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,13 +23,15 @@ K = 20
 TEST, VALIDATION = 0.2, 0.1  # of each user's choices
 _LIKED = 4  # stars
 
+Table = Any  # a scipy.sparse.csr_array of ones, users x items; its stubs do not know its shape
+
 
 class Data(NamedTuple):
-    """What to learn from and what to find, users x items, sparse ones."""
+    """What to learn from and what to find."""
 
     name: str
-    train: sp.csr_array
-    test: sp.csr_array
+    train: Table
+    test: Table
 
     @property
     def users(self) -> np.ndarray:
@@ -71,7 +73,7 @@ class Data(NamedTuple):
         )
 
 
-def split(table: sp.csr_array, share: float, seed) -> tuple[sp.csr_array, sp.csr_array]:
+def split(table: Table, share: float, seed) -> tuple[Table, Table]:
     """A share of each user's choices apart from the others, rounded up, but never all of them.
 
     >>> kept, held = split(sp.csr_array(np.ones((2, 10))), 0.2, seed=0)
@@ -149,5 +151,5 @@ def _numbered(name: str, train: Interactions, test: Interactions) -> Data:
     return Data(name, seen, wanted)
 
 
-def _table(users, items, shape) -> sp.csr_array:
+def _table(users, items, shape) -> Table:
     return pattern(sp.coo_array((np.ones(len(users)), (users, items)), shape=shape))

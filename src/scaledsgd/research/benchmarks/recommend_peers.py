@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import lapack
+from scipy.linalg import get_lapack_funcs
 from threadpoolctl import threadpool_limits
 
 from ...io.progress_bar import progress_bar
 from ...recommend.search import Lists, top_k
-from .recommend_data import Data, K
+from .recommend_data import Data, K, Table
 
 EASE_ITEMS = 20_000  # a matrix of items x items is inverted: 1.6 GB and minutes
 _BLOCK = 1 << 24  # scores held at a time
@@ -68,14 +68,14 @@ def by_scores(scores: Callable[[np.ndarray], np.ndarray], items: int) -> Model:
     return found
 
 
-def popularity(train: sp.csr_array, how: How) -> Model:
+def popularity(train: Table, how: How) -> Model:
     counts = np.bincount(train.indices, minlength=train.shape[1])
     return by_vectors(np.ones((train.shape[0], 1)), counts[:, None].astype(np.float64))
 
 
-def item_knn(train: sp.csr_array, how: How, *, k: int, shrink: float) -> Model:
+def item_knn(train: Table, how: How, *, k: int, shrink: float) -> Model:
     """The k items most similar to each: n_ij / (sqrt(n_i n_j) + shrink)."""
-    X = sp.csc_array(train, dtype=np.float32)
+    X: Any = sp.csc_array(train, dtype=np.float32)
     items, size = X.shape[1], np.sqrt(np.diff(X.indptr)).astype(np.float32)
     k, step, parts = min(k, items - 1), max(1, _BLOCK // items), []
     for at in range(0, items, step):
@@ -87,18 +87,19 @@ def item_knn(train: sp.csr_array, how: How, *, k: int, shrink: float) -> Model:
         parts.append(
             sp.csr_array((S[row, near.ravel()], (row, near.ravel())), shape=(len(S), items))
         )
-    W, X = sp.csr_array(sp.vstack(parts).T), sp.csr_array(train, dtype=np.float32)
+    W, X = sp.csr_array(sp.vstack(parts).T), X.tocsr()
     return by_scores(lambda who: (X[who] @ W).toarray(), items)
 
 
-def ease(train: sp.csr_array, how: How, *, ridge: float) -> Model:
+def ease(train: Table, how: How, *, ridge: float) -> Model:
     """The linear model of Steck (2019): each item from all others, in closed form."""
-    X = sp.csr_array(train, dtype=np.float32)
+    X: Any = sp.csr_array(train, dtype=np.float32)
     G = np.asfortranarray((X.T @ X).toarray())
     G[np.diag_indices_from(G)] += ridge
     # Of a positive matrix: in its own memory, and for a third of what an LU takes.
-    G, _ = lapack.spotrf(G, lower=1, overwrite_a=1, clean=0)
-    G, _ = lapack.spotri(G, lower=1, overwrite_c=1)
+    factor, invert = get_lapack_funcs(("potrf", "potri"), (G,))
+    G, _ = factor(G, lower=1, overwrite_a=1, clean=0)
+    G, _ = invert(G, lower=1, overwrite_c=1)
     for at in range(0, len(G), 1024):  # the upper half from the lower
         G[at : at + 1024, at:] = np.triu(G[at:, at : at + 1024].T, 0)
         block = G[at : at + 1024, at : at + 1024]
@@ -109,7 +110,7 @@ def ease(train: sp.csr_array, how: How, *, ridge: float) -> Model:
 
 
 def implicit_als(
-    train: sp.csr_array, how: How, *, regularization: float, alpha: float, iterations: int
+    train: Table, how: How, *, regularization: float, alpha: float, iterations: int
 ) -> Model:
     from implicit.cpu.als import (  # pyright: ignore[reportMissingImports]
         AlternatingLeastSquares,
@@ -124,7 +125,7 @@ def implicit_als(
 
 
 def implicit_bpr(
-    train: sp.csr_array, how: How, *, learning_rate: float, regularization: float, iterations: int
+    train: Table, how: How, *, learning_rate: float, regularization: float, iterations: int
 ) -> Model:
     from implicit.cpu.bpr import (  # pyright: ignore[reportMissingImports]
         BayesianPersonalizedRanking,
@@ -139,12 +140,12 @@ def implicit_bpr(
 
 
 def cornac_bpr(
-    train: sp.csr_array, how: How, *, learning_rate: float, lambda_reg: float, max_iter: int
+    train: Table, how: How, *, learning_rate: float, lambda_reg: float, max_iter: int
 ) -> Model:
     from cornac.data import Dataset  # pyright: ignore[reportMissingImports]
     from cornac.models import BPR  # pyright: ignore[reportMissingImports]
 
-    table = sp.coo_array(train)
+    table: Any = sp.coo_array(train)
     users, items = (dict(zip(range(n), range(n), strict=True)) for n in train.shape)
     columns = (*(place.astype(np.int64) for place in table.coords), np.ones(table.nnz, np.float32))
     data = Dataset(*train.shape, uid_map=users, iid_map=items, uir_tuple=columns)
