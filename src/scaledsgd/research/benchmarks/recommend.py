@@ -64,15 +64,15 @@ class Watch:
         if self.model and self.epochs(epoch):
             angle = self.model.policy_.by_angle and epoch > WARM_EPOCHS
             names = (self.model.user_ids.names(), self.model.item_ids.names())
-            value = _ndcg(self.data, *told.factors.sides, angle, names)
+            value = _ndcg(self.data, told.factors.sides, angle, names)
             self.curve.append((epoch, float(self.model.history_["seconds"][-1]), value))
         self.spent += time.perf_counter() - clock
 
 
-def _ndcg(data: Data, users, items, angle: bool, names=None) -> float:
-    """NDCG of vectors, of which rows are in the order of these numbers."""
+def _ndcg(data: Data, vectors, angle: bool = False, names=None) -> float:
+    """NDCG of vectors of users and of items, whose rows are in the order of these numbers."""
     sides = []
-    for size, side, at in zip(data.train.shape, (users, items), names or (None, None), strict=True):
+    for size, side, at in zip(data.train.shape, vectors, names or (None, None), strict=True):
         table = np.full((size, side.shape[1]), 0.0, np.float32)
         table[slice(None) if at is None else at.astype(np.int64)] = unit(side) if angle else side
         sides.append(table)
@@ -178,7 +178,7 @@ def _draw_table(runs: dict[str, Outcome], curves: dict[str, list], title: str) -
 
 # --- Its own settings ----------------------------------------------------------------------------
 
-_TAUS, _CS = (0.05, 0.07, 0.1, 0.14, 0.2, 0.28), (0.9, 1.0, 1.1, 1.2, 1.35)
+_TAUS, _CS = (0.07, 0.1, 0.14, 0.2, 0.28), (0.9, 1.05, 1.2, 1.35)
 _GRID_EPOCHS = 10
 
 
@@ -188,13 +188,13 @@ def grid(data: Data, how: How) -> Result:
     policy, choices = replace(model.policy_, loss="softmax"), data.choices()
     warm = _trainer(data, policy, how)
     warm.warm_up(choices)
-    taus, cs = (_TAUS[::3], _CS[::2]) if how.quick else (_TAUS, _CS)
+    taus, cs = (_TAUS[::2], _CS[::3]) if how.quick else (_TAUS, _CS)
 
     def ndcg(**changes) -> float:
         run = warm.copy(**changes)
         if run.policy.loss == "softmax":
             run.descend(choices, _GRID_EPOCHS)
-        return _ndcg(data, *run.vectors(), False)
+        return _ndcg(data, run.vectors())
 
     own = ndcg(loss=model.policy_.loss)
     found: dict[str, np.ndarray] = {}
@@ -326,9 +326,9 @@ def _descent(data: Data, policy: ChoicePolicy, how: How, length: int, adam=False
     for k in range(length):
         with np.errstate(all="ignore"):  # a step that is too long is a result
             run.softmax_epoch(choices, k / length, (k + 1) / length)
-        users, items = trainer.vectors()
-        fine = np.isfinite(users).all() and np.isfinite(items).all()
-        curve.append(_ndcg(data, users, items, False) if fine else 0.0)
+        vectors = trainer.vectors()
+        fine = all(np.isfinite(side).all() for side in vectors)
+        curve.append(_ndcg(data, vectors) if fine else 0.0)
     return curve
 
 
@@ -356,7 +356,7 @@ def warm(data: Data, how: How) -> Result:
         curves[name] = []
         for k in range(length):
             trainer.softmax_epoch(choices, k / length, (k + 1) / length)
-            curves[name].append(_ndcg(data, *trainer.vectors(), False))
+            curves[name].append(_ndcg(data, trainer.vectors()))
     goal = curves["from random"][-1]
     reached = {
         name: next((at for at, ndcg in enumerate(curve, 1) if ndcg >= goal), None)
