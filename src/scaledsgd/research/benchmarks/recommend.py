@@ -283,6 +283,7 @@ _RATES = {  # two decades each: of our usual step, and of Adam's
 def optimisers(data: Data, how: How) -> Result:
     """ScaledSGD against SGD and Adam on the same softmax, from the same random start."""
     length = 3 if how.quick else 20
+    # Many choices carry a lower temperature: some such as the search finds.
     policy = ChoicePolicy(tau=0.2 if data.train.nnz < 2e5 else 0.1, c=1.1)
     curves: dict[str, dict[float, list[float]]] = {name: {} for name in _OPTIMISERS}
     with progress_bar("optimisers", sum(map(len, _RATES.values()))) as advance:
@@ -306,7 +307,8 @@ def optimisers(data: Data, how: How) -> Result:
         f"{policy.negatives} negatives, rank {how.rank}, from one random start, {length} epochs, "
         "steps that fall to nothing; for each the best of "
         f"{len(_RATES['SGD'])} steps over two decades, by the final NDCG@{K} of the test part. "
-        f"ScaledSGD reaches the end of SGD in {reached} epochs.",
+        + (f"ScaledSGD reaches SGD's end in {reached} epochs." if reached else
+           "ScaledSGD does not reach SGD's end."),
         ["", "step", "1 epoch", "5", "10", f"{length}", "epochs to SGD's end"], rows,
         _lines({name: facts[name]["ndcg"] for name in _OPTIMISERS}, "epochs", f"NDCG@{K}",
                goal=goal, title=f"Sampled softmax on {data.name}, rank {how.rank}"),

@@ -17,7 +17,6 @@ from ...recommend.interactions import Interactions, read
 from ...recommend.search import Lists
 from ..synthetic import ratings
 
-SHARED = Path("../shared/data")  # where the data sets lie, if they are there
 NAMES = ("gowalla", "lastfm", "ml-latest-small")
 K = 20
 TEST, VALIDATION = 0.2, 0.1  # of each user's choices
