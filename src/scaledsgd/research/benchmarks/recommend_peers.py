@@ -196,11 +196,11 @@ PEERS = {
     "implicit BPR": Peer(
         implicit_bpr, "implicit",
         {"learning_rate": (0.01, 0.03, 0.1), "regularization": (0.001, 0.01, 0.03),
-         "iterations": (100, 300)},
+         "iterations": (50, 100, 200)},
     ),
     "cornac BPR": Peer(
         cornac_bpr, "cornac",
-        {"learning_rate": (0.03, 0.1, 0.2), "lambda_reg": (0.003, 0.01, 0.03),
+        {"learning_rate": (0.01, 0.03, 0.1), "lambda_reg": (0.003, 0.01, 0.03),
          "max_iter": (100, 300)},
     ),
 }  # fmt: skip
