@@ -2,13 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench versions clean
+.PHONY: demo test test-fast check bench versions clean
 
 demo: .venv/base
 	$(BIN)/scaledsgd demo
 
+# In two processes, which leave each other a core; a file's tests stay in one of them, and share what
+# they have set up.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+
 test: .venv/dev
-	$(BIN)/pytest
+	$(PYTEST)
+
+# For the work between: less than a minute, without doctests and what is marked as slow.
+test-fast: .venv/dev
+	$(PYTEST) -m "not slow" tests
 
 check: .venv/dev
 	$(BIN)/ruff check src tests benchmarks examples

@@ -178,6 +178,7 @@ def test_duplicates_are_observations(run):
     assert json.loads(out)["observations"] == 3
 
 
+@pytest.mark.slow
 def test_doctor(run):
     code, out, _ = run("doctor", "--json")
     facts = json.loads(out)
@@ -197,6 +198,7 @@ def test_help_is_quick_to_load():
     assert found.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_early_gets_no_traceback(run):
     write(ratings(), name="a.csv")
     run("fit", "a.csv", "--out", "m.model", *FAST)

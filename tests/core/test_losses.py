@@ -24,3 +24,29 @@ def test_losses_stay_finite_far_out(loss):
     with np.errstate(all="raise", under="ignore"):
         assert np.isfinite(loss.slope(z, np.float32(1))).all()
         assert np.isfinite(loss.value(z, np.float32(1))).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_the_curvature_is_the_largest_there_is(loss):
+    """Steps are capped by it: a bound that is too high would let them be too long."""
+    z = np.linspace(-3, 3, 601)
+    bend = np.diff(loss.slope(z, 0.5)) / np.diff(z)
+    assert bend.max() == pytest.approx(loss.curvature, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["squared", "distance"])
+def test_the_gain_is_how_much_further_a_step_moves_z(name):
+    """Averaged over all pairs of rows, in units of the squared loss."""
+    X = np.linalg.qr(np.random.default_rng(0).standard_normal((200, 4))).Q
+    i, j = np.nonzero(~np.eye(200, dtype=bool))
+
+    def moved(loss):
+        rows = X[i], X[j]
+        u = sum(a * x for a, x in zip(loss.a, rows, strict=True))
+        v = sum(b * x for b, x in zip(loss.b, rows, strict=True))
+        steps = [a * v + b * u for a, b in zip(loss.a, loss.b, strict=True)]
+        return loss.curvature * np.mean(sum((step**2).sum(axis=1) for step in steps))
+
+    assert moved(LOSSES[name]) / moved(LOSSES["squared"]) == pytest.approx(
+        LOSSES[name].gain, rel=0.02
+    )

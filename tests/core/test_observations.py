@@ -15,7 +15,7 @@ REFUSED = [
     (lambda: matrix(sp.coo_array((3, 3))), "no observations"),
     (lambda: matrix(np.full((2, 2), np.nan)), "no observations"),
     (lambda: pairs([0, 1], [1, 0], [1.0, np.nan]), "observation 1: target nan"),
-    (lambda: pairs([0], [1], [np.inf]), "observation 0: target inf"),
+    (lambda: pairs([0], [1], [np.inf]), "observation 0: target inf is not"),
     (lambda: pairs([0], [1], ["six"]), "target 'six' is not a number"),
     (lambda: pairs([0, -3], [1, 1], [1.0, 1.0]), "observation 1: index -3 is negative"),
     (lambda: pairs([0, 1.5], [1, 1], [1.0, 1.0]), "row index 1.5 is not a whole number"),
@@ -24,6 +24,14 @@ REFUSED = [
     (lambda: pairs([0], [1e300], [1.0]), "column index 1e.300 does not fit"),
     (lambda: pairs(["a"], [1], [1.0]), "row index 'a' is not a whole number"),
     (lambda: pairs([0], [7], [1.0], shape=(3, 3)), "observation 0: index 7 is past the end, 3"),
+    (lambda: pairs([2, 3], [0, 0], [1.0, 1.0], shape=(3, 9)), "observation 1: index 3 is past"),
+    (lambda: pairs([0, 0], [1, 2], [1.0, 1.0], shape=(9, 2)), "observation 1: index 2 is past"),
+    (lambda: pairs([0, 5, 7], [0, 0, 0], [1.0] * 3, shape=(3, 3)), "observation 1: index 5"),
+    (lambda: pairs([0], [-1], [1.0]), "observation 0: index -1 is negative"),
+    (lambda: pairs([0], [2.0**63], [1.0]), "column index 9.22.* does not fit 64 bits"),
+    (lambda: pairs(np.array([2**63], object), [0], [1.0]), "row index 9223372036854775808 does"),
+    (lambda: pairs([0, 0, 0], [1, 1, 1], [1.0, np.nan, np.inf]), "observation 1: target nan"),
+    (lambda: pairs([0, 1], [1, 0], [1.0, 1.0001], symmetric=True), "not symmetric"),
     (lambda: pairs([0, 1], [1], [1.0]), "do not pair up"),
     (lambda: pairs([0], [1], [1.0], shape=(3, 2), symmetric=True), "square, this one is 3 x 2"),
     (lambda: matrix(np.ones((3, 2)), symmetric=True), "square, this one is 3 x 2"),
@@ -37,6 +45,8 @@ REFUSED = [
     (lambda: pairs([0], [1], [1e200]), "target 1e.200 is too large"),
     (lambda: Ids().add([2**70]), "is neither a string nor an integer of 64 bits"),
     (lambda: Ids().add([np.inf]), "id inf is not a whole number"),
+    (lambda: Ids().add([2.0**63]), "is not a whole number of 64 bits"),
+    (lambda: Ids().add(np.array([2**63], object)), "id 9223372036854775808 is neither"),
     (lambda: Ids().add([True]), "id True is neither"),
     (lambda: Ids().add(["a", 3]), "mixed types, 'a' in row 0 and 3 in row 1"),
     (lambda: Ids([1, 2]).add(["a"]), "'a' is not of the type of 1"),
@@ -105,3 +115,30 @@ def test_observations_can_be_used_again():
         model.partial_fit(seen)
         assert np.array_equal(seen.index, before[0])
         assert np.array_equal(seen.targets, before[1])
+
+
+def test_numbers_at_the_limits_of_their_type_are_taken():
+    ends = [2**63 - 1, -(2**63)]
+    assert Ids().add(np.array(ends, object)).tolist() == [0, 1]
+    assert Ids(ends).names().tolist() == ends
+    far = pairs([2**31 - 3, 0], [0, 2], [1.0, 1.0])
+    assert far.index[0].tolist() == [2**31 - 3, 0]
+    assert far.index.dtype == np.int64  # the right side's rows are numbered after the left's
+    assert pairs([3 * 2**31], [0], [1.0]).index[0, 0] == 3 * 2**31
+
+
+def test_a_symmetric_matrix_is_as_large_as_its_largest_index():
+    assert pairs([0], [7], [1.0], symmetric=True).shape == (8, 8)
+
+
+def test_rounding_is_no_asymmetry():
+    """Of a matrix that was computed as a product, entries near zero differ by what is lost."""
+    y = [1e6, 1e-4, 1e-4 + 1e-9]
+    assert len(pairs([0, 1, 2], [0, 2, 1], y, symmetric=True)) == 3
+
+
+def test_targets_are_measured_whatever_their_sign():
+    seen = pairs([0, 1], [1, 0], [3.0, -4.0])
+    assert (seen.largest, seen.size) == (4.0, pytest.approx(np.sqrt(12.5)))
+    with pytest.raises(ValueError, match="too large for dtype='float32'"):
+        MatrixCompleter(1, dtype="float32").fit(pairs([0, 1], [1, 0], [1.0, -1e16]))

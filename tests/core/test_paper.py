@@ -8,6 +8,8 @@ import pytest
 from scaledsgd import DistanceCompleter, DivergenceError, MatrixCompleter
 from scaledsgd.core.losses import sigmoid
 
+pytestmark = pytest.mark.slow
+
 
 def curve(M, loss, rank, epochs, alpha, refresh="round", scaled=True):
     """The paper's mean error after each epoch."""

@@ -1,6 +1,5 @@
 """The rounds of one machine on a Ray cluster: by the same calls, to the same results."""
 
-import itertools
 import os
 import signal
 import socket
@@ -16,8 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import runner
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, Observations, RayEngine, load
 from scaledsgd.engines import schedule
@@ -25,38 +22,7 @@ from scaledsgd.engines.cluster.splits import RowGroup
 from scaledsgd.engines.cluster.worker import Worker
 from scaledsgd.training.metrics import recovery_error
 
-ARITY = {schedule.tournament: 2, schedule.shifts: 2, schedule.planes: 3}
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("kind", ARITY)
-def test_all_blocks_meet_once_and_nobody_shares_one(kind, workers):
-    plan, arity = kind(workers), ARITY[kind]
-    for groups in plan.groups:
-        assert len(np.unique(groups)) == groups.size == plan.blocks
-    together = [tuple(sorted(some)) for groups in plan.groups for group in groups
-                for some in itertools.combinations(group, arity)]  # fmt: skip
-    assert len(set(together)) == len(together)
-    if kind is schedule.shifts:
-        assert {tuple(pair) for pair in together} == set(
-            itertools.product(range(workers), range(workers, 2 * workers))
-        )
-    else:
-        assert len(together) == len(list(itertools.combinations(range(plan.blocks), arity)))
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.sampled_from(list(ARITY)), st.integers(1, 8), st.integers(0, 2**31))
-def test_every_sample_lies_wholly_in_its_bucket(kind, workers, seed):
-    plan, rng = kind(workers), np.random.default_rng(seed)
-    if kind is schedule.shifts:
-        blocks = np.stack([rng.integers(0, workers, 200), rng.integers(workers, 2 * workers, 200)])
-    else:
-        blocks = rng.integers(0, plan.blocks, (ARITY[kind], 200))
-    buckets = plan.buckets(blocks.T, rng.integers(0, 2**31, 200))
-    groups = plan.groups.reshape(-1, plan.groups.shape[2])[buckets]
-    assert all(set(named) <= set(group) for named, group in zip(blocks.T, groups, strict=True))
-
+pytestmark = pytest.mark.slow
 
 if find_spec("ray") is None:
     pytest.skip("needs Ray: pip install 'scaledsgd[ray]'", allow_module_level=True)
@@ -262,8 +228,12 @@ def test_a_driver_that_dies_goes_on_from_its_checkpoint(engine, tmp_path):
 
     with pytest.raises(Killed):
         model([die]).fit(seen)
+    left_over = {path.name.split("-")[0] for path in (tmp_path / "kept").glob("epoch*")}
+    assert left_over == {"epoch3"}
     with pytest.raises(ValueError, match="a run with other settings"):
         model(epochs=7).fit(seen)
+    with pytest.raises(ValueError, match="a run on other data"):
+        model().fit(seen[:3900])
     epochs = []
     resumed = model([lambda told: epochs.append(told.epoch)]).fit(seen)
     whole = MatrixCompleter(3, random_state=0, epochs=6, tol=0, engine=engine).fit(seen)

@@ -183,6 +183,7 @@ def test_a_broken_p_is_rebuilt_from_x(sampler):
     assert np.isfinite(P).all()
 
 
+@pytest.mark.slow
 def test_what_is_compiled_is_found_by_the_next_process(tmp_path):
     code = (
         "import numpy as np, scaledsgd as s;"

@@ -20,6 +20,8 @@ from scaledsgd.engines import cpu
 from scaledsgd.engines.base import Chunk, open_engine
 from scaledsgd.engines.cpu import intrinsics, plain
 
+pytestmark = pytest.mark.slow
+
 ALPHA = 0.01
 # Loss, rank, type and cap. Rank 1 is the width of a plain kernel; vectors have columns to spare at
 # 5 and 17.

@@ -22,6 +22,7 @@ def low_rank(shape, rank, seed, kappa=1.0):
     return A * sizes * np.sqrt(np.prod(shape)), B
 
 
+@pytest.mark.slow
 def test_scikit_learns_contract_holds():
     results = check_estimator(MatrixCompleter(), on_skip=None)
     assert {result["status"] for result in results} <= {"passed", "skipped"}
@@ -230,6 +231,7 @@ def test_one_thread_is_reproducible():
     assert clone(first).get_params() == first.get_params()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["coo", "csr", "observations", "symmetric"])
 def test_fit_takes_little_more_memory_than_its_input(kind):
     rng = np.random.default_rng(0)

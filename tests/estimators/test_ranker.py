@@ -243,6 +243,7 @@ def test_questions_that_make_no_sense_are_refused():
             ask()
 
 
+@pytest.mark.slow
 def test_movielens():
     if not SMALL.is_dir():
         pytest.skip("no copy of MovieLens-Latest-Small beside the repository")

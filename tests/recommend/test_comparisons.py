@@ -151,6 +151,7 @@ def test_cache_is_used_and_keyed(tmp_path, monkeypatch):
             ratings.triplets(*other, cache=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_cache_that_is_read(tmp_path):
     script = """
         import os, signal, sys

@@ -92,6 +92,13 @@ def test_training_draws_every_epoch_anew():
     assert np.array_equal(found.index, frozen)  # of the caller's own nothing changed
 
 
+def test_who_has_chosen_everything_prefers_nothing():
+    found = events.observations([0, 0, 1], [0, 1, 0], shape=(2, 2))
+    assert found.index.tolist() == [[0, 1, 1]]
+    with pytest.raises(ValueError, match="every user has chosen every item"):
+        events.observations([0, 0], [0, 1], shape=(1, 2))
+
+
 def test_below_the_mean_is_neither_chosen_nor_a_negative():
     users, items = np.repeat([0, 1], 4), np.tile([0, 1, 2, 3], 2)
     values = [5, 1, 4, 2, 3, 3, 3, 3]
@@ -136,6 +143,8 @@ def test_successions_draw_any_other_item():
         ([0, 1], [0], "2 users and 1 items"),
         ([], [], "input is empty"),
         ([0, 9], [0, 1], "event 1: user 9 is not one of 6"),
+        ([0, 6], [0, 1], "event 1: user 6 is not one of 6"),
+        ([0, 1], [8, 1], "event 0: item 8 is not one of 8"),
         ([0, 1], [0, -2], "event 1: item -2 is not one of 8"),
         ([0, 0.5], [0, 1], "0.5 is not a whole number"),
     ],
@@ -176,6 +185,7 @@ def test_fold_in_finds_the_users_behind_choices(count, least):
     assert not events.fold_in(right, [0, 0], []).any()  # who chose nothing is nobody
 
 
+@pytest.mark.slow
 def test_movielens_is_ranked_better_than_by_popularity(movielens_events):
     """Leave-last-out over all items; new users by fold-in about as well as those trained on."""
     users, items, values, times = movielens_events

@@ -62,6 +62,10 @@ def test_an_index_finds_what_an_exact_search_finds():
     shared = [len(set(a) & set(b)) for a, b in zip(exact.tolist(), found.tolist(), strict=True)]
     assert np.mean(shared) >= 0.95 * 20
     assert not (found == np.arange(2000)[:, None]).any() and (np.diff(scores, axis=1) <= 0).all()
+    best = found[:, :10]  # without which there are still ten
+    others, _ = search.top_k(table[:2000], 10, (np.arange(0, 20_001, 10), best.ravel()))
+    assert (others >= 0).all()
+    assert not any(set(a) & set(b) for a, b in zip(others.tolist(), best.tolist(), strict=True))
 
 
 def test_an_index_that_would_not_help_is_not_used():

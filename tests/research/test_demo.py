@@ -10,6 +10,8 @@ import pytest
 from scaledsgd.cli.main import main
 from scaledsgd.research import demo
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):

@@ -16,6 +16,8 @@ from scaledsgd.research.paper.runs import Step
 from scaledsgd.research.paper.settings import FIGURES, Options
 from scaledsgd.research.synthetic import TWINS
 
+pytestmark = pytest.mark.slow
+
 CURVES = SHARED / "authors" / "curves.npz"
 SMALL = SHARED / "ml-latest-small"
 

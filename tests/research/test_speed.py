@@ -26,6 +26,7 @@ def test_an_epoch_is_timed_without_its_start():
     assert np.isnan(pace["quick"].steps)
 
 
+@pytest.mark.slow
 def test_rates_are_of_the_samples_that_were_run():
     result = speed.rates(speed.Size(40_000, (2,), 1), 2, "cpu")
     assert [fact["loss"] for fact in result.facts["rows"]] == ["squared", "bpr"]
@@ -35,6 +36,7 @@ def test_rates_are_of_the_samples_that_were_run():
     assert len(result.rows[0]) == len(result.header)
 
 
+@pytest.mark.slow
 def test_exponents_are_those_of_the_times():
     x = np.array([1e3, 1e4, 1e6])
     assert growth._power(x, 3e-9 * x**1.2) == pytest.approx(1.2)

@@ -104,6 +104,7 @@ def test_what_was_not_acknowledged_is_not_learned_twice(stream, tmp_path):
     assert same(tmp_path / "whole", tmp_path / "m")
 
 
+@pytest.mark.slow
 def test_kill_dash_nine(stream, tmp_path):
     client, url = stream
     command = [*COMMAND, "stream", "m", "--from", url, *WANTED]

@@ -67,7 +67,10 @@ def fuzzed(count: int, seed: int):
 
 def test_fuzzed_lines_are_refused_one_by_one(call):
     lines = list(fuzzed(100_000, seed=0))
-    lines[500] = (b"x" * 3_000_000, False)
+    lines[500] = (
+        b'{"row": "u1", "column": 2, "value": 1, "text": "%s"}' % (b"x" * 3_000_000),
+        False,
+    )
     lines[501] = (b"", None)  # a line with nothing on it is neither
     Path("a.jsonl").write_bytes(b"\n".join(line for line, _ in lines))
     wanted = ("--row", "row", "--column", "column", "--value", "value", "--json")
@@ -90,7 +93,7 @@ def test_fuzzed_lines_are_refused_one_by_one(call):
 
 def test_lines_that_a_model_cannot_learn_from_are_refused(call):
     Path("a.csv").write_text(
-        'i,j,k,target\n1,2,3,1\n1,2,2,1\n1,2,3,0.5\n"1",3,2,7\n4,5,6\n\n1,3,2,0\n'
+        'i,j,k,target\n1,2,3,1\n1,2,2,1\n1,2,3,0.5\n"1",3,2,7\n4,5,6\n\n1,3,2,0\n1,3,2,0,1\n'
     )
     code, out, err = call(
         "stream", "m", "--from", "a.csv", "--new", "ranking", "--rank", "2", "--json"
@@ -101,6 +104,7 @@ def test_lines_that_a_model_cannot_learn_from_are_refused(call):
         "refused: a.csv, line 3: an item compared with itself",
         "refused: a.csv, line 5: target: 7.0 is outside [0, 1]",
         "refused: a.csv, line 6: 3 fields, but the header has 4",
+        "refused: a.csv, line 9: 5 fields, but the header has 4",
     ]
 
 

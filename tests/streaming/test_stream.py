@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, load
+from scaledsgd.cli.main import main
 from scaledsgd.core.factors import Factors
 from scaledsgd.io import model_file as store
 from scaledsgd.streaming.sources import open_feed
@@ -134,32 +135,33 @@ def test_the_same_stream_again_teaches_nothing(tmp_path):
     assert load(tmp_path / "m")._trainer.samples == 3000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
-def test_kill_dash_nine(name, tmp_path):
-    source = write(tmp_path / name, events(20_000))
+def test_kill_dash_nine(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    source = write(tmp_path / name, events(8000))
     wanted = ["--new", "ranking", "--rank", "4", "--user", "user", "--item", "item"]
-    wanted += ["--batch", "1000", "--every", "1000", "--json"]
+    wanted += ["--batch", "500", "--every", "500", "--json"]
 
-    def start(out: str) -> subprocess.Popen:
-        command = [*COMMAND, "stream", out, "--from", source, *wanted]
-        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE)
+    def words(out: str) -> list[str]:
+        return ["stream", out, "--from", source, *wanted]
 
-    assert start("whole").wait() == 0
-    rng, killed = random.Random(0), 0
-    for _ in range(4):
-        process = start("broken")
+    assert main(words("whole")) == 0
+    rng = random.Random(0)
+    for _ in range(3):
+        process = subprocess.Popen([*COMMAND, *words("broken")], stdout=subprocess.PIPE)
         for _ in range(rng.randrange(1, 5)):  # that many checkpoints, and a little more
             process.stdout.readline()
         time.sleep(rng.random() * 0.02)
         process.kill()
-        killed += process.wait() == -signal.SIGKILL
-    assert killed >= 3
-    assert start("broken").wait() == 0
+        assert process.wait() == -signal.SIGKILL
+    assert main(words("broken")) == 0
     assert same(tmp_path / "whole", tmp_path / "broken")
     hidden = {path.name for path in tmp_path.glob(".*")}
     assert hidden == {".whole.lock", ".broken.lock"}  # nor is anything else left lying about
 
 
+@pytest.mark.slow
 def test_stdin_goes_on_after_the_lines_that_were_counted(tmp_path):
     write(tmp_path / "a.jsonl", events(3000))
     text = (tmp_path / "a.jsonl").read_bytes()
@@ -178,6 +180,7 @@ def test_stdin_goes_on_after_the_lines_that_were_counted(tmp_path):
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_it_with_a_checkpoint(number, status, tmp_path):
     command = [*COMMAND, "stream", "m", "--from", "-", "--new", "matrix", "--batch", "20"]
@@ -242,3 +245,87 @@ def test_a_history_does_not_grow_with_the_stream():
     model = MatrixCompleter(rank=1, evaluations=2, random_state=0)
     learn_many(model, [table] * 20, row="u", column="v", value="y")
     assert (len(model.history_), model._trainer.samples, model.evaluations) == (0, 60, 2)
+
+
+def test_a_resumed_stream_keeps_the_limits_of_its_batches(tmp_path):
+    """Where batches end is part of what is learned: whoever goes on need not say it again."""
+    source = write(tmp_path / "a.csv", events(5 * BATCH))
+    stream = Stream(MatrixCompleter(2, random_state=0), open_feed(source), tmp_path / "m", PAIRS,
+                    batch=BATCH, every=2 * BATCH)  # fmt: skip
+    next(stream.checkpoints())
+    again = Stream(load(tmp_path / "m"), open_feed(source), tmp_path / "m", PAIRS)
+    again.resume()
+    assert (again.batch, again.lines) == (BATCH, 2 * BATCH)
+    other = Stream(load(tmp_path / "m"), open_feed(source), tmp_path / "m", PAIRS, batch=77)
+    other.resume()
+    assert other.batch == 77
+
+
+def lines_at_checkpoints(tmp_path, monkeypatch, seconds_a_batch: float, **how) -> list[int]:
+    """Lines that were learned when each checkpoint was written, by a clock of our own."""
+    source = write(tmp_path / "a.csv", events(9 * BATCH + 77))
+    clock = [0.0]
+    monkeypatch.setattr("scaledsgd.streaming.stream.time.monotonic", lambda: clock[0])
+
+    def tick(stream):
+        clock[0] += seconds_a_batch
+
+    model = MatrixCompleter(2, random_state=0)
+    stream = Stream(model, open_feed(source), tmp_path / "m", PAIRS, BATCH, learned=tick,
+                    written=0.0, **how)  # fmt: skip
+    return [stream.lines for stream in stream.checkpoints()]
+
+
+def test_a_checkpoint_is_written_every_so_many_lines_and_at_the_end(tmp_path, monkeypatch):
+    told = lines_at_checkpoints(tmp_path, monkeypatch, 0.0, every=3 * BATCH)
+    assert told == [3 * BATCH, 6 * BATCH, 9 * BATCH, 9 * BATCH + 77]
+
+
+def test_a_checkpoint_is_written_every_so_many_seconds(tmp_path, monkeypatch):
+    told = lines_at_checkpoints(tmp_path, monkeypatch, 20.0, seconds=60.0)
+    assert told == [3 * BATCH, 6 * BATCH, 9 * BATCH, 9 * BATCH + 77]
+
+
+def test_a_file_may_end_without_a_line_end_and_grow(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("user,item,value\n1,1,1\n2,2,2")
+    for more, events_ in (("", 2), ("", 2), ("\n1,2,3\n", 3)):
+        with path.open("a") as file:
+            file.write(more)
+        run(MatrixCompleter(1, random_state=0), str(path), tmp_path / "m", PAIRS)
+        (told,) = load(tmp_path / "m")._streams.values()
+        assert told["events"] == events_
+
+
+def test_a_model_remembers_every_source(tmp_path):
+    sources = [write(tmp_path / f"{n}.csv", events(700, seed=n)) for n in range(2)]
+    for source in sources:
+        run(MatrixCompleter(2, random_state=0), source, tmp_path / "m", PAIRS)
+    told = load(tmp_path / "m")._streams
+    assert {open_feed(source).key: 700 for source in sources} == {
+        key: stream["events"] for key, stream in told.items()
+    }
+
+
+@pytest.mark.parametrize(("dtype", "refused"), [("float32", 1), ("float64", 0)])
+def test_what_its_precision_cannot_square_is_refused(dtype, refused, tmp_path):
+    rows = [(n % 7, n % 5, 1.0) for n in range(60)] + [(1, 1, 1e20)]
+    table = dict(
+        zip(("row", "column", "value"), map(np.array, zip(*rows, strict=True)), strict=True)
+    )
+    feed = open_feed(write(tmp_path / "a.jsonl", table))
+    stream = Stream(MatrixCompleter(2, dtype=dtype, random_state=0), feed, tmp_path / "m")
+    list(stream.checkpoints())
+    assert (stream.events, stream.refused) == (61 - refused, refused)
+
+
+def test_an_entry_of_a_symmetric_matrix_may_change_in_a_stream(tmp_path):
+    """(3, 4) and then (4, 3) are one entry at two times, not a matrix that is not symmetric."""
+    rows = [(n % 7, n % 5, 1.0) for n in range(60)] + [(3, 4, 2.0), (4, 3, 5.0)]
+    table = dict(
+        zip(("row", "column", "value"), map(np.array, zip(*rows, strict=True)), strict=True)
+    )
+    feed = open_feed(write(tmp_path / "a.jsonl", table))
+    stream = Stream(MatrixCompleter(2, symmetric=True, random_state=0), feed, tmp_path / "m")
+    list(stream.checkpoints())
+    assert (stream.events, stream.refused) == (62, 0)

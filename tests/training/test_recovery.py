@@ -11,6 +11,8 @@ from commands import runner
 
 from scaledsgd.research.benchmarks import als, evidence, grid, recovery, solvers
 
+pytestmark = pytest.mark.slow
+
 CELL = grid.Cell("square", 1e6, 5, 5, 0)
 
 

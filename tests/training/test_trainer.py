@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from scaledsgd import MatrixCompleter, Observations
+from scaledsgd import DivergenceError, MatrixCompleter, Observations
 from scaledsgd.core.factors import Factors
 from scaledsgd.core.losses import LOSSES
+from scaledsgd.engines.cpu.engine import CpuEngine
 from scaledsgd.training.auto_policy import AutoPolicy
 from scaledsgd.training.metrics import recovery_error
 from scaledsgd.training.policy import Policy
@@ -45,6 +46,57 @@ def test_a_run_stops_at_tol_or_when_a_callback_says_so():
     model.set_params(callbacks=[lambda p: p.epoch >= 3]).fit(matrix())
     assert model.history_.stopped == "callback"
     assert len(model.history_) == 3
+
+
+def test_tol_is_a_share_of_what_there_is_to_learn():
+    epochs = [
+        len(MatrixCompleter(3, symmetric=True, tol=1e-6, random_state=0).fit(M).history_)
+        for M in (matrix(), 1e3 * matrix())
+    ]
+    assert epochs[0] == epochs[1]
+
+
+def test_every_callback_hears_of_every_evaluation():
+    told = []
+    callbacks = [lambda p: p.epoch >= 2, told.append]
+    model = MatrixCompleter(3, symmetric=True, callbacks=callbacks, random_state=0).fit(matrix())
+    assert (model.history_.stopped, len(told)) == ("callback", 2)
+
+
+def test_factors_that_are_not_finite_end_a_run(monkeypatch):
+    """Also where the residuals were: a row may blow up in its last step."""
+    monkeypatch.setattr(CpuEngine, "finite", lambda *_: False)
+    with pytest.raises(DivergenceError):
+        MatrixCompleter(3, symmetric=True, learning_rate=0.1, random_state=0).fit(matrix())
+
+
+def test_many_new_rows_begin_a_round():
+    model = MatrixCompleter(3, symmetric=True, epochs=2, random_state=0).fit(matrix(100))
+    trainer = model._trainer
+    trainer.left, trainer.began = 7, 100
+    trainer.grow((105, 105))
+    assert trainer.left == 7
+    trainer.grow((120, 120))
+    assert trainer.left == 0
+
+
+def test_a_stream_is_looked_back_on_after_eight_samples_a_row():
+    rng, model = np.random.default_rng(0), MatrixCompleter(2, random_state=0)
+    for batch, reviews in ((700, 0), (200, 1), (700, 1), (200, 2)):
+        i, j = rng.integers(0, 50, (2, batch))
+        model.partial_fit(Observations.pairs(i, j, np.sin(i + j), shape=(50, 50)))
+        assert model._trainer.policy.epoch == reviews
+
+
+def test_rounds_are_short_while_damping_falls():
+    """P grows as its damping falls, whether or not the factors have moved."""
+    trainer = MatrixCompleter(3, epochs=2, random_state=0).fit(matrix())._trainer
+    policy = trainer.policy
+    for rms, stretch in ((1.0, 2), (1.0, 4), (0.8, 2), (1e-3, 1)):
+        policy.rms = rms
+        policy.stretch = 1 if stretch == 2 and rms == 1 else policy.stretch
+        trainer._begin_round(0.0)
+        assert policy.stretch == stretch
 
 
 def test_rounds_stretch_while_p_rests_and_shrink_when_it_moves():

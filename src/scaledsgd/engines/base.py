@@ -78,6 +78,7 @@ class Engine(Algebra, Protocol):
     repairs: int  # how often P had to be inverted anew from X
     longest: int  # the samples of a round at most, in multiples of d
     scored_at_once: int = 1 << 16  # samples: their temporaries stay in the cache
+    block_of_choices: int = 1  # times the choices that share their negatives elsewhere
     solves_rows: bool = False  # whether X lies here, so that single rows can be solved for
     checkpoint: str | None = None  # the folder for the state of a run, where one is kept
 

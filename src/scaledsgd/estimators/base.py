@@ -210,6 +210,7 @@ class Learner(Settings):
         """Whether ids are numbers or words, by the number of a `Role`, where that is known."""
         return {side: ids.kind for side, ids in enumerate(self._ids or ()) if ids.kind}
 
+    @property
     def singular_values_(self) -> np.ndarray:
         """Singular values of the learned matrix, largest first."""
         if not hasattr(self, "history_"):  # as any fitted attribute, absent before fit

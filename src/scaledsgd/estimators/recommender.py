@@ -124,9 +124,8 @@ class Recommender(Learner):
             return self._begin(choices.shape, policy, engine, seed)
 
         cap = _EPOCHS if self.epochs == "auto" else int(self.epochs)
-        policy, epochs, self.measures_ = tuning.find(
-            choices, begin, ChoicePolicy(self.loss), self._fixed(), cap, seed
-        )
+        tuner = tuning.Tuner(choices, begin, self._fixed(), seed)
+        policy, epochs, self.measures_ = tuner.find(self.loss, cap)
         self._trainer = begin(policy)
         self.history_ = self._trainer.history
         self._trainer.run(choices, epochs=epochs, callbacks=self.callbacks, verbose=self.verbose)
@@ -224,8 +223,11 @@ class Recommender(Learner):
         self._histories.add(choices.users, choices.items, choices.weights)
         self._trainer.grow(choices.shape)
         users = np.unique(choices.users)
+        self._cached = None
         self._trainer.follow(choices, self._all_of(users))
-        self._fold_in_again(users)
+        if self.policy_.loss == "squared":  # one step an event; the softmax has seen all of theirs
+            self._fold_in_again(users)
+        self._cached = None
         return self
 
     def _all_of(self, users: np.ndarray) -> Choices:
@@ -237,9 +239,7 @@ class Recommender(Learner):
     def _fold_in_again(self, users: np.ndarray) -> None:
         """Users whom new events have touched get the vectors that all of their choices call for."""
         trainer, (start, items, weights) = self._trainer, self._histories.of(users)
-        vectors = self._folded(start, items, weights)
-        trainer.factors.X[users] = vectors * trainer.length if self.policy_.by_angle else vectors
-        self._cached = None
+        trainer.factors.X[users] = self._folded(start, items, weights)
 
     def recommend(
         self, user=None, k: int = 10, *, items=None, candidates=None, exclude=None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,20 +22,42 @@ from .search import top_k
 _K = 20
 _SHARE = 0.1  # of a user's choices are held out, one at least, if she has three
 _USERS = 3000  # asked at most: the error of a mean NDCG is then below .005
-_MANY, _HOLDOUTS = 20_000, 3  # choices up to which several hold-outs make up for their noise
-_SHORT, _FEW = 6, 256  # epochs and negatives of a trial
-_LONGEST = 24  # epochs of the longest trial
-_TIE, _GAINED = 0.002, 0.01  # twice the epochs are taken if they lose less, doubled again if better
+# Up to so many choices so many hold-outs: more make up for the noise of few.
+_FOLDS = ((20_000, 3), (100_000, 2), (np.inf, 1))
 _SQUARED_EPOCHS = 5
-_SURE = 0.25  # standard errors by which the softmax must beat the squared loss
-_CLOSE = 0.99  # of the other product's NDCG: below it, its ridge is not looked for
+_SHORT, _LONG = (6, 128), (12, 256)  # epochs and negatives of a trial, and of one of the best
+_CLOSE = 0.97  # of the better product's NDCG: the other one is tried again, too
+_LONGEST = 24  # epochs of the longest trial
+_GAINED = 0.01  # share of NDCG that twice the epochs must gain
+_SURE = 0.5  # standard errors by which the softmax must beat the squared loss
+_DOT_TAU = 0.2  # temperature and ridge of a dot product are one number, but for the start
 
 # What is tried, in steps from the middle outward, one axis at a time.
-_ALPHA0 = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-_RIDGE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-_TAU = (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
-_C = (0.9, 1.05, 1.2, 1.35)
-_DOT_RIDGE = (0.25, 0.5, 1.0, 2.0, 4.0)
+_GRID = {
+    "alpha0": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+    "ridge": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
+    "tau": (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4),
+    "c": (0.9, 1.05, 1.2, 1.35, 1.5),
+    "dot_ridge": (0.25, 0.5, 1.0, 2.0, 4.0),
+}
+
+
+class Measures(NamedTuple):
+    """NDCG@20 and recall@20 of each user who was asked."""
+
+    ndcg: np.ndarray
+    recall: np.ndarray
+
+    def mean(self) -> tuple[float, float]:
+        return float(self.ndcg.mean()), float(self.recall.mean())
+
+
+class Found(NamedTuple):
+    """What a search found."""
+
+    policy: ChoicePolicy
+    epochs: int  # of the softmax
+    measures: dict[str, tuple[float, float]]  # NDCG@20 and recall@20 of held-out choices
 
 
 class Holdout:
@@ -60,24 +83,18 @@ class Holdout:
         self.users = np.unique(self.held.users)
         self._seen, self._test = (_rows(part, self.users) for part in (self.kept, self.held))
 
-    def measures(self, users: np.ndarray, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """NDCG@20 and recall@20 of each asked user, for vectors of all users and items."""
-        found, _ = top_k(users[self.users], items, _K, (self._seen.indptr, self._seen.indices))
-        return top_measures(found, self._test)
-
-    def ndcg(self, trainer: ChoiceTrainer) -> np.ndarray:
-        """NDCG@20 of each asked user, zeros for a run that has blown up."""
-        users, items = trainer.vectors()
+    def measures(self, users: np.ndarray, items: np.ndarray) -> Measures:
+        """For vectors of all users and items; zeros for those of a run that has blown up."""
         if not (np.isfinite(users).all() and np.isfinite(items).all()):
-            return np.zeros(len(self.users))
-        return self.measures(users, items)[0]
+            return Measures(*np.zeros((2, len(self.users))))
+        found, _ = top_k(users[self.users], items, _K, (self._seen.indptr, self._seen.indices))
+        return Measures(*top_measures(found, self._test))
 
     def popularity(self) -> tuple[float, float]:
         """NDCG@20 and recall@20 of the items that most have chosen."""
         counts = np.bincount(self.kept.items, minlength=self.kept.shape[1])[:, None]
         ones = np.ones((self.kept.shape[0], 1), np.float32)
-        ndcg, recall = self.measures(ones, counts.astype(np.float32))
-        return float(ndcg.mean()), float(recall.mean())
+        return self.measures(ones, counts.astype(np.float32)).mean()
 
 
 def _rows(choices: Choices, users: np.ndarray) -> sp.csr_array:
@@ -109,104 +126,124 @@ def climb(value: Callable[[tuple], float], at: tuple, axes: Sequence[Sequence], 
     return at, known[at]
 
 
-def find(choices: Choices, begin: Callable[[ChoicePolicy], ChoiceTrainer], policy: ChoicePolicy,
-         fixed: dict, epochs: int, seed: int) -> tuple[ChoicePolicy, int, dict]:  # fmt: skip
-    """The policy that ranks held-out choices best, how many epochs of the softmax it wants, and
-    what it and its rivals reach.
+class Tuner:
+    """A search for settings. `fixed` are those that the user has chosen."""
 
-    begin : makes a trainer with fresh factors.
-    fixed : settings that the user has chosen, which are not searched.
-    epochs : of the softmax at most.
-    """
-    splits = 1 if len(choices) > _MANY else _HOLDOUTS
-    holdouts = [Holdout(choices, seed + k) for k in range(splits)]
-    if not len(holdouts[0].held):  # nobody has three choices: there is nothing to judge by
-        return _with(policy, fixed, loss="squared"), epochs, {}
-    warm: dict[tuple, tuple[np.ndarray, list[ChoiceTrainer]]] = {}
+    def __init__(
+        self, choices: Choices, begin: Callable[[ChoicePolicy], ChoiceTrainer], fixed: dict,
+        seed: int,
+    ):  # fmt: skip
+        folds = next(count for most, count in _FOLDS if len(choices) <= most)
+        self.holdouts = [Holdout(choices, seed + k) for k in range(folds)]
+        self.begin, self.fixed = begin, fixed
+        self._known: dict[tuple, Measures] = {}
+        self.warm: list[ChoiceTrainer] = []  # one a hold-out, from which the softmax begins
 
-    def squared(at: tuple) -> float:
-        trainers = []
-        for holdout in holdouts:
-            trainer = begin(_with(policy, fixed, loss="squared", alpha0=at[0], ridge=at[1]))
-            trainer.warm_up(holdout.kept, _SQUARED_EPOCHS)
-            trainers.append(trainer)
-        warm[at] = _judged(holdouts, trainers), trainers
-        return warm[at][0].mean()
+    def find(self, loss: str, epochs: int) -> Found:
+        """The settings that rank held-out choices best, with at most so many epochs of the
+        softmax."""
+        if not len(self.holdouts[0].held):  # nobody has three choices: nothing to judge by
+            return Found(self._policy(loss="squared"), epochs, {})
+        policy, base = self._squared()
+        told = {"popularity": self.holdouts[0].popularity(), "squared": base.mean()}
+        if loss == "squared":
+            return Found(policy, epochs, told)
+        changes = self._product()
+        values, length = self._length(changes, epochs)
+        told["softmax"] = values.mean()
+        gain = values.ndcg - base.ndcg
+        if gain.mean() <= _SURE * gain.std() / np.sqrt(len(gain)):
+            return Found(policy, epochs, told)
+        return Found(replace(policy, loss="softmax", **(changes | self.fixed)), length, told)
 
-    grid = [_axis(fixed, "alpha0", _ALPHA0), _axis(fixed, "ridge", _RIDGE)]
-    at, _ = climb(squared, (_middle(grid[0], 0.1), _middle(grid[1], 2.0)), grid, trials=10)
-    base, trainers = warm[at]
-    found = _with(policy, fixed, alpha0=at[0], ridge=at[1])
-    told = {"popularity": holdouts[0].popularity(), "squared": _measured(holdouts, trainers)}
-    if policy.loss == "squared":
-        return found, epochs, told
-    last: list[ChoiceTrainer] = []
+    def _squared(self) -> tuple[ChoicePolicy, Measures]:
+        """The weight of what was not chosen, and the ridge."""
+        tried: dict[tuple, tuple] = {}
 
-    def softmax(changes: dict, length: int = _SHORT) -> np.ndarray:
-        last.clear()
-        for holdout, trainer in zip(holdouts, trainers, strict=True):
-            run = trainer.copy(**(changes | fixed | {"loss": "softmax", "negatives": _FEW}))
-            run.descend(holdout.kept, length)
-            last.append(run)
-        return _judged(holdouts, last)
+        def value(at: tuple) -> float:
+            policy = self._policy(loss="squared", alpha0=at[0], ridge=at[1])
+            trainers = [self.begin(policy) for _ in self.holdouts]
+            for trainer, holdout in zip(trainers, self.holdouts, strict=True):
+                trainer.warm_up(holdout.kept, _SQUARED_EPOCHS)
+            tried[at] = policy, self._judged(trainers), trainers
+            return tried[at][1].ndcg.mean()
 
-    tried = []
-    if fixed.get("cosine", True):
-        axes = [_axis(fixed, "tau", _TAU), _axis(fixed, "c", _C)]
-        start = _middle(axes[0], 0.14), _middle(axes[1], 1.2)
-        (tau, c), value = climb(
-            lambda at: softmax({"cosine": True, "tau": at[0], "c": at[1]}).mean(), start, axes, 6
-        )
-        tried.append((value, {"cosine": True, "tau": tau, "c": c}))
-    if not fixed.get("cosine", False):
-        axes = [_axis(fixed, "dot_ridge", _DOT_RIDGE)]
-        dot = {"cosine": False, "tau": 0.2, "c": 1.0}
-        usual = _middle(axes[0], 1.0)
-        value, trials = softmax(dot | {"dot_ridge": usual}).mean(), 3
-        if not tried or value > _CLOSE * tried[0][0]:
-            (usual,), value = climb(
-                lambda at: softmax(dot | {"dot_ridge": at[0]}).mean(), (usual,), axes, trials
-            )
-        tried.append((value, dot | {"dot_ridge": usual}))
-    changes = max(tried, key=lambda one: one[0])[1]
-    values, length = softmax(changes), min(_SHORT, epochs)
-    told["softmax"] = _measured(holdouts, last)
-    for twice in (2 * _SHORT, 4 * _SHORT, epochs):  # as long as twice the epochs help
-        if length >= epochs or twice > _LONGEST:
-            length = min(epochs, 2 * length)
-            break
-        longer = softmax(changes, twice)
-        gain = longer.mean() / values.mean() - 1
-        if gain < -_TIE:
-            break
-        values, length = longer, min(twice, epochs)
-        told["softmax"] = _measured(holdouts, last)
-        if gain < _GAINED:
-            break
-    gain = values - base
-    if gain.mean() > _SURE * gain.std() / np.sqrt(len(gain)):
-        return _with(found, fixed, loss="softmax", **changes), length, told
-    return _with(found, fixed, loss="squared"), length, told
+        at = self._climbed(value, {"alpha0": 0.1, "ridge": 2.0}, trials=10)[0]
+        policy, measures, self.warm = tried[at]
+        return policy, measures
 
+    def _product(self) -> dict:
+        """Cosines or dot products, the temperature and c, or the ridge: short runs of many, and
+        longer ones of the best, since cosines take longer to get there."""
 
-def _with(policy: ChoicePolicy, fixed: dict, **changes) -> ChoicePolicy:
-    return replace(policy, **(changes | fixed))
+        def cosine(at: tuple) -> dict:
+            return {"cosine": True, "tau": at[0], "c": at[1]}
 
+        def dot(at: tuple) -> dict:
+            return {"cosine": False, "tau": _DOT_TAU, "c": 1.0, "dot_ridge": at[0]}
 
-def _measured(holdouts: list[Holdout], trainers: list[ChoiceTrainer]) -> tuple[float, float]:
-    """NDCG@20 and recall@20 over all hold-outs."""
-    both = [h.measures(*t.vectors()) for h, t in zip(holdouts, trainers, strict=True)]
-    ndcg, recall = (np.concatenate(part).mean() for part in zip(*both, strict=True))
-    return float(ndcg), float(recall)
+        tried: list[tuple[float, dict]] = []
 
+        def look(kind: Callable, start: dict, trials: int) -> None:
+            known: dict[tuple, float] = {}
 
-def _judged(holdouts: list[Holdout], trainers: list[ChoiceTrainer]) -> np.ndarray:
-    return np.concatenate([h.ndcg(t) for h, t in zip(holdouts, trainers, strict=True)])
+            def value(at: tuple) -> float:
+                known[at] = self._softmax(kind(at), *_SHORT).ndcg.mean()
+                return known[at]
 
+            self._climbed(value, start, trials)
+            best = max(known, key=known.__getitem__)
+            tried.append((known[best], kind(best)))
 
-def _axis(fixed: dict, name: str, grid: Sequence) -> Sequence:
-    return (fixed[name],) if name in fixed else grid
+        if self.fixed.get("cosine", True):
+            look(cosine, {"tau": 0.14, "c": 1.2}, trials=6)
+        if not self.fixed.get("cosine", False):
+            look(dot, {"dot_ridge": 1.0}, trials=2)
+        most = max(value for value, _ in tried)
+        close = [changes for value, changes in tried if value >= _CLOSE * most]
+        if len(close) == 1:
+            return close[0]
+        return max(close, key=lambda changes: self._softmax(changes, *_LONG).ndcg.mean())
 
+    def _length(self, changes: dict, epochs: int) -> tuple[Measures, int]:
+        """As many epochs as help: twice as many, as long as that is better."""
+        length = min(_LONG[0], epochs)
+        values = self._softmax(changes, length, _LONG[1])
+        while length < epochs:
+            if length >= _LONGEST:  # what helped up to here is trusted once more
+                return values, min(2 * length, epochs)
+            longer = self._softmax(changes, min(2 * length, epochs), _LONG[1])
+            gain = longer.ndcg.mean() / max(values.ndcg.mean(), 1e-12) - 1
+            if gain < _GAINED:
+                break
+            values, length = longer, min(2 * length, epochs)
+        return values, length
 
-def _middle(grid: Sequence, usual: float) -> float:
-    return usual if usual in grid else grid[0]
+    def _softmax(self, changes: dict, epochs: int, negatives: int) -> Measures:
+        """What a run with these settings reaches; no run is made twice."""
+        key = tuple(sorted(changes.items())), epochs, negatives
+        if key not in self._known:
+            self._known[key] = self._descended(changes, epochs, negatives)
+        return self._known[key]
+
+    def _descended(self, changes: dict, epochs: int, negatives: int) -> Measures:
+        policy = {"loss": "softmax"} | changes | self.fixed | {"negatives": negatives}
+        trainers = [trainer.copy(**policy) for trainer in self.warm]
+        for trainer, holdout in zip(trainers, self.holdouts, strict=True):
+            trainer.descend(holdout.kept, epochs)
+        return self._judged(trainers)
+
+    def _judged(self, trainers: list[ChoiceTrainer]) -> Measures:
+        found = [h.measures(*t.vectors()) for h, t in zip(self.holdouts, trainers, strict=True)]
+        return Measures(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+    def _climbed(self, value: Callable, start: dict[str, float], trials: int) -> tuple:
+        """The best of a grid around `start`, but for what is fixed."""
+        axes, at = [], []
+        for name, usual in start.items():
+            axes.append((self.fixed[name],) if name in self.fixed else _GRID[name])
+            at.append(self.fixed.get(name, usual))
+        return climb(value, tuple(at), axes, trials)
+
+    def _policy(self, **changes) -> ChoicePolicy:
+        return ChoicePolicy(**(changes | self.fixed | {"loss": changes["loss"]}))

@@ -32,8 +32,7 @@ _COSINE_STEP, _DOT_STEP = 0.064, 0.5  # alpha r, and alpha r / tau^2
 _LENGTH = 0.8  # of a row when the softmax with cosines begins
 # Choices of a block: no more than leave so many blocks in an epoch, and so many items for each of
 # them, or items are moved by many at once that do not see each other.
-_SMALLEST, _LARGEST, _BLOCKS, _ITEMS = 32, 512, 256, 4
-_STRETCHES = np.geomspace(0.25, 64, 33)  # tried, in units of 1 / the mean score of a choice
+_SMALLEST, _LARGEST, _BLOCKS, _ITEMS = 32, 512, 192, 4
 
 
 @dataclass
@@ -142,8 +141,8 @@ class ChoiceTrainer:
 
     def _descending(self, choices: Choices, epochs: int) -> Iterator[float]:
         """The same, with a look at the mean loss after each."""
-        if epochs:
-            self.begin_softmax(choices)
+        if epochs and self.policy.cosine:
+            self._set_lengths()
         for k in range(epochs):
             yield self.softmax_epoch(choices, k / epochs, (k + 1) / epochs)
 
@@ -182,34 +181,11 @@ class ChoiceTrainer:
             ridges.append(self.policy.ridge * whole / whole.mean())
         return ridges
 
-    def begin_softmax(self, choices: Choices) -> None:
-        """Bring rows to lengths at which the softmax learns: the squared loss knows no temperature.
-        Rows that nobody chose are drawn at random."""
-        if self.policy.cosine:
-            for side in self.factors.sides:
-                self.engine.set_lengths(side, _LENGTH, self.rng)
-            return
-        scale = np.sqrt(self._stretch(choices) * self.policy.tau)
+    def _set_lengths(self) -> None:
+        """Bring rows to a length at which the softmax with cosines learns: to the squared loss it
+        meant something else. Rows that nobody chose are drawn at random."""
         for side in self.factors.sides:
-            self.engine.scale(side, np.full(self.factors.rank, scale))
-
-    def _stretch(self, choices: Choices, sample: int = 2000, negatives: int = 500) -> float:
-        """The factor on all scores that makes the softmax of some choices least."""
-        at = self.rng.integers(0, len(choices), min(sample, len(choices)))
-        items = self._draw(1, min(negatives, len(self.pool)))[0]
-        rows, begin = self.engine.rows, self.factors.begin
-        users = rows(self.factors.X, choices.users[at]).astype(np.float64)
-        chosen = rows(self.factors.X, choices.items[at] + begin)
-        own = (users * chosen).sum(axis=1)
-        others = users @ rows(self.factors.X, items + begin).T
-        tried = _STRETCHES / max(float(own.mean()), 1e-6)
-        losses = []
-        for factor in tried:
-            z = factor * others
-            top = z.max(axis=1)
-            log_sum = np.log(np.exp(z - top[:, None]).sum(axis=1)) + top
-            losses.append(np.mean(self.policy.c * log_sum - factor * own))
-        return float(tried[int(np.argmin(losses))])
+            self.engine.set_lengths(side, _LENGTH, self.rng)
 
     @property
     def pool(self) -> np.ndarray:
@@ -220,7 +196,7 @@ class ChoiceTrainer:
         """Negatives for each block, all items where they are no more."""
         pool = self.pool
         if count >= len(pool):
-            return np.broadcast_to(pool, (blocks, len(pool)))
+            return np.tile(pool, (blocks, 1))
         return pool[self.rng.integers(0, len(pool), (blocks, count))]
 
     def softmax_epoch(self, choices: Choices, begin: float, end: float) -> float:
@@ -230,7 +206,7 @@ class ChoiceTrainer:
         rate = policy.rate * (_COSINE_STEP if policy.cosine else _DOT_STEP * policy.tau**2)
         rate /= self.factors.rank
         few = min(len(choices) // _BLOCKS, self.factors.shape[1] // _ITEMS)
-        size = int(np.clip(few, _SMALLEST, _LARGEST))
+        size = int(np.clip(few, _SMALLEST, _LARGEST * self.engine.block_of_choices))
         order = self.rng.permutation(len(choices))
         rounds = np.array_split(np.arange(0, len(order), size), _ROUNDS)
         for k, starts in enumerate(part for part in rounds if len(part)):
@@ -284,11 +260,6 @@ class ChoiceTrainer:
         else:
             self.descend(replayed or choices, _STREAM_EPOCHS)
         self.factors.X = self.engine.local(self.engine.get(self.factors.X))
-
-    @property
-    def length(self) -> float:
-        """Of a user's row, on average."""
-        return float(np.sqrt(np.mean(np.sum(self.factors.left**2, axis=1))))
 
     def copy(self, **changes) -> ChoiceTrainer:
         """One that goes on from the same state with other settings, and a generator of its own."""

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.losses import Loss
 from ...core.observations import Chunk, Observations
-from ..base import Engine, Samples
+from ..base import Engine, Samples, SoftmaxRound, SquaredRound
+from . import choices as choice_rounds
 from . import kernels as cuda_kernels
 from . import samples as cuda_data
 from .kernels import cupy
@@ -37,6 +39,7 @@ class CudaEngine(Engine):
     """
 
     scored_at_once = 1 << 24  # a block costs a few launches, however few its samples are
+    block_of_choices = 8  # times as many: a block costs some thirty launches, whatever its size
     longest = 256  # a round of 32 d is over before the host has prepared the next
 
     def __init__(self, in_flight: int | None = None, memory: int | None = None):
@@ -46,6 +49,7 @@ class CudaEngine(Engine):
         self.in_flight, self.memory = in_flight, memory
         self.repairs = 0
         self._busiest = 0.0
+        self._choices: tuple = (None, ())
         self._processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
 
     def put(self, X: np.ndarray) -> Any:
@@ -116,6 +120,35 @@ class CudaEngine(Engine):
         shape = self._launch(min(n, self.flight(factors, P, rates, loss)), factors)
         kernel(*shape, (X, frozen, index, targets, np.int64(n), total))
         return float(total.get()[0])
+
+    def run_squared(
+        self, factors: Factors, choices: Choices, order: np.ndarray, round: SquaredRound
+    ) -> float:
+        U, V = self._sides(factors)
+        return choice_rounds.run_squared(U, V, self._sent(choices), order, round)
+
+    def run_softmax(
+        self, factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
+        round: SoftmaxRound,
+    ) -> float:  # fmt: skip
+        U, V = self._sides(factors)
+        return choice_rounds.run_softmax(U, V, self._sent(choices), order, negatives, round)
+
+    def squares(self, X: Any, weights: np.ndarray) -> np.ndarray:
+        return choice_rounds.squares(X, weights)
+
+    def set_lengths(self, X: Any, length: float, rng: np.random.Generator) -> None:
+        choice_rounds.set_lengths(X, length, rng)
+
+    def _sides(self, factors: Factors) -> list[Any]:
+        self._laid_out(factors)
+        return list(factors.sides)
+
+    def _sent(self, choices: Choices) -> tuple:
+        """The choices on the GPU, sent once."""
+        if self._choices[0] is not choices:
+            self._choices = choices, choice_rounds.sent(choices)
+        return self._choices[1]
 
     def scores(self, factors: Factors, index: Any, loss: Loss) -> Any:
         """z of every sample, where the index is."""

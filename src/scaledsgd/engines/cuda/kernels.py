@@ -93,6 +93,14 @@ def deal(name: str, arity: int, group: int, dtype: np.dtype, row: np.dtype) -> A
     return _compiled("deal.cu", constants, dtype, row).get_function(name)
 
 
+@cache
+def squared(rank: int, width: int) -> Any:
+    """The step on choices, in float32, for rows that many numbers apart."""
+    constants = {"RANK": rank, "LD": width}
+    single, row = np.dtype(np.float32), np.dtype(np.int32)
+    return _compiled("choices.cu", constants, single, row).get_function("squared")
+
+
 def _braces(numbers: tuple[int, ...]) -> str:
     return "{" + ", ".join(map(str, numbers)) + "}"
 
