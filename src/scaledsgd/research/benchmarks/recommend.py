@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from threadpoolctl import threadpool_limits
 
 from ... import Recommender
+from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.linalg import unit
 from ...engines.base import open_engine
@@ -272,6 +273,7 @@ def epochs(data: Data, how: How) -> Result:
 
 # --- Its steps -----------------------------------------------------------------------------------
 
+_LENGTH = 0.8  # of a row when cosines begin, as in training
 _OPTIMISERS = ("ScaledSGD", "SGD", "Adam")
 _RATES = {  # two decades each: of our usual step, and of Adam's
     "ScaledSGD": (0.1, 0.3, 1.0, 3.0, 10.0),
@@ -321,8 +323,7 @@ def optimisers(data: Data, how: How) -> Result:
 def _descent(data: Data, policy: ChoicePolicy, how: How, length: int, adam=False) -> list[float]:
     """NDCG after each epoch of the softmax from a random start."""
     trainer, choices = _trainer(data, policy, how), data.choices()
-    trainer.seen = choices.row_weights()
-    trainer.begin_softmax(choices)
+    _begin(trainer, choices, warm=False)
     run = Adam(trainer, policy.rate) if adam else trainer
     curve = []
     for k in range(length):
@@ -332,6 +333,17 @@ def _descent(data: Data, policy: ChoicePolicy, how: How, length: int, adam=False
         fine = all(np.isfinite(side).all() for side in vectors)
         curve.append(_ndcg(data, vectors) if fine else 0.0)
     return curve
+
+
+def _begin(trainer: ChoiceTrainer, choices: Choices, warm: bool) -> None:
+    """Bring it to where the softmax begins: by the squared loss, or with the random rows it has."""
+    if warm:
+        trainer.warm_up(choices)
+    else:
+        trainer.seen = choices.row_weights()
+    if trainer.policy.cosine:
+        for side in trainer.factors.sides:
+            trainer.engine.set_lengths(side, _LENGTH, trainer.rng)
 
 
 def _trainer(data: Data, policy: ChoicePolicy, how: How) -> ChoiceTrainer:
@@ -350,11 +362,7 @@ def warm(data: Data, how: How) -> Result:
     curves: dict[str, list[float]] = {}
     for name in ("from the squared loss", "from random"):
         trainer = _trainer(data, policy, how)
-        if name == "from random":
-            trainer.seen = choices.row_weights()
-        else:
-            trainer.warm_up(choices)
-        trainer.begin_softmax(choices)
+        _begin(trainer, choices, warm=name != "from random")
         curves[name] = []
         for k in range(length):
             trainer.softmax_epoch(choices, k / length, (k + 1) / length)
