@@ -20,3 +20,9 @@ def authors() -> dict[str, np.ndarray]:
         pytest.skip(f"the authors' matrices are not at {os.path.relpath(path)}")
     with np.load(path) as file:
         return dict(file)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Compiling kernels must not show in what a test expects on stderr."""
+    monkeypatch.setattr("scaledsgd.io.progress_bar.EVERY", 600.0)

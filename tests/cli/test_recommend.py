@@ -26,8 +26,8 @@ def run(capsys, tmp_path, monkeypatch):
 
 
 FIT = (
-    "fit", "a.csv", "--user", "who", "--item", "what", "--value", "stars", "--out", "m.model",
-    "--rank", "4", "--seed", "0",
+    "fit", "a.csv", "--kind", "ranking", "--user", "who", "--item", "what",
+    "--value", "stars", "--out", "m.model", "--rank", "4", "--seed", "0",
 )  # fmt: skip
 
 
@@ -106,8 +106,12 @@ BAD_COMMANDS = {
     "nobody": (("recommend", "m.model"), "a user or --items"),
     "item alone": (("fit", "a.csv", "--item", "what", "--out", "n.model"), "--user"),
     "no column": ((*FIT, "--time", "when"), "no column 'when'"),
-    "another kind": ((*FIT, "--kind", "matrix"), "--kind ranking"),
+    "another kind": ((*FIT, "--kind", "matrix"), "--kind recommender or --kind r"),
     "other columns": ((*FIT, "--row", "who"), "--row: the columns of this kind are user, item"),
+    "candidates": (
+        ("recommend", "m.model", "u1", "--candidates", "titles.csv", "--skip-unknown"),
+        "--candidates: this model, of kind ItemRanker"),
+    "reasons": (("explain", "m.model", "u1", "red1"), "an ItemRanker gives no reasons"),
     "bad similarity": ((*FIT, "--similarity", "pearson"), "'pearson'"),
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from scaledsgd.io import readers
 from scaledsgd.io.readers import open_file
 from scaledsgd.io.tables import InputError
+from scaledsgd.io.text_format import TextFormat, text_format
 
 HEADER = "user,film,stars\n"
 
@@ -55,6 +56,85 @@ def test_all_formats_hold_the_same_table(written):
         assert table["user"].tolist() == ["ann", "bob"]
         assert table["film"].dtype == np.int64 and table["film"].tolist() == [7, 9]
         assert table["stars"].dtype == np.float64 and table["stars"].tolist() == [4.5, 3.0]
+
+
+@pytest.mark.parametrize("mark", [",", "\t", ";", "|", " ", "::"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "txt", "dat", "data", "inter"])
+def test_separators_are_found(written, mark, ending):
+    if mark == " " and ending in ("csv", "tsv"):
+        pytest.skip("there, a space is part of a name")
+    lines = ["user,film,stars", "ann,7,4.5", "bob,9,3"]
+    path = written("\n".join(lines).replace(",", mark), f"a.{ending}")
+    table = read(path)
+    assert table["user"].tolist() == ["ann", "bob"] and table["stars"].tolist() == [4.5, 3]
+    assert table.place(1) == f"a.{ending}, line 3"
+
+
+@pytest.mark.parametrize(
+    ("content", "ids", "words"),
+    [
+        (
+            "1::Heat, The (1995)::A|B\n2::Go: Fish::A\n",
+            ["1", "2"],
+            ["Heat, The (1995)", "Go: Fish"],
+        ),
+        ("user|film\nann|a,b\nbob|c\n", ["user", "film"], ["a,b", "c"]),
+        ("user,film\nann,a;b\nbob,c;d\n", ["user", "film"], ["a;b", "c;d"]),
+        ('"user";"film"\n"ann";"a; b, c"\n', ["user", "film"], ["a; b, c"]),
+        ("user,film;title\nann,a\nbob,b\n", ["user", "film;title"], ["a", "b"]),
+        ("user film\n  ann   a\nbob b\n", ["user", "film"], ["a", "b"]),
+    ],
+)
+def test_separators_within_fields(written, content, ids, words):
+    bare = content[0] == "1"
+    source = open_file(written(content, "a.txt"), TextFormat(header=False if bare else None))
+    assert source.table(ids, [])[ids[1]].tolist() == words
+
+
+def test_a_column_alone_may_hold_spaces(written):
+    source = open_file(written("the film\nheat two\n"))
+    assert source.names == ["the film"]
+
+
+def test_a_separator_that_is_given(written):
+    path = written("a b,c;d,e\n1,2;3,4\n", "a.log")
+    source = open_file(path, text_format(";"))
+    assert source.names == ["a b,c", "d,e"]
+    for word, mark in (("tab", "\t"), ("space", " "), ("::", "::"), (" ", " ")):
+        assert text_format(word).separator == mark
+    with pytest.raises(InputError, match=r"--separator '#': not one of :: tab ; \| , space"):
+        text_format("#")
+
+
+def test_headers_with_types_and_none(written):
+    header = "user_id:token\titem_id:token\trating:float\ttags:token_seq\n"
+    source = open_file(written(header + "1\t2\t3\ta b\n", "a.inter"))
+    assert source.names == ["user_id", "item_id", "rating", "tags"]
+    assert open_file(written("at:float,b\n1,2\n")).names == ["at:float", "b"]  # not of RecBole
+    for ending, mark in (("dat", "::"), ("data", "\t")):
+        path = written("1,5,4.5\n2,6,3\n".replace(",", mark), f"a.{ending}")
+        source = open_file(path)
+        assert source.names == ["1", "2", "3"] and source.first(3) == ["1", "2", "3"]
+        table = source.table(["1", "2"], ["3"])
+        assert table["1"].tolist() == [1, 2] and table.place(0) == f"a.{ending}, line 1"
+        assert open_file(path, TextFormat(header=True)).names == ["1", "5", "4.5"]
+    source = open_file(written("ann,7\nbob,8\n"), TextFormat(header=False))
+    assert source.table(["1"], ["2"])["1"].tolist() == ["ann", "bob"]
+    ragged = written("1::2::3\n4::5\n", "a.dat")
+    assert "line 2: 2 fields, but the first line has 3" in refusal(ragged, ids=["1"], numbers=[])
+
+
+def test_encodings(written):
+    path = written(HEADER.encode() + "zoë,7,1\n".encode("latin-1"))
+    assert refusal(path) == "a.csv, line 2: byte 0xeb is not UTF-8: --encoding latin-1 may help"
+    assert open_file(path, text_format(encoding="latin-1")).table(["user"], [])["user"] == ["zoë"]
+    wide = written((HEADER + "zoë,7,1\n").encode("utf-16"), "b.csv")
+    assert open_file(wide, text_format(encoding="utf-16")).table(["user"], [])["user"] == ["zoë"]
+    with pytest.raises(InputError, match=r"a.csv, line 2: byte 0xeb is not ascii$"):
+        open_file(path, text_format(encoding="ascii"))
+    for wrong in ("runes", "hex"):
+        with pytest.raises(InputError, match=f"--encoding '{wrong}': not an encoding"):
+            text_format(encoding=wrong)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])

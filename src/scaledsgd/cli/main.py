@@ -6,7 +6,9 @@ import csv
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,9 +18,11 @@ from . import recommend as recommend_cli
 from . import reproduce as reproduce_cli
 from . import stream as stream_cli
 from .options import (
+    AtLeast,
     Column,
     Data,
     Dtype,
+    Encoding,
     Files,
     First,
     Item,
@@ -28,26 +32,31 @@ from .options import (
     Mode,
     Model,
     Negatives,
+    NoHeader,
+    Quiet,
     Refresh,
     Row,
     Second,
+    Separator,
     Similarity,
     Skip,
     Target,
     Third,
+    ThirdOrCount,
     Time,
     User,
     Value,
+    Weight,
     choice,
     flag,
     number,
+    time_span,
     whole,
 )
 from .screen import print_result, show
 
 if TYPE_CHECKING:
-    from ..estimators.base import Learner
-    from .tasks import Query
+    from ..io.tables import Source
 
 app = typer.Typer(
     help="Low-rank matrices from single entries, distances or comparisons.",
@@ -81,19 +90,22 @@ def demo(
 def fit(
     files: Files,
     out: Annotated[Path, typer.Option(help="Where the model goes.", metavar="MODEL")],
-    kind: Annotated[Kind | None, choice("matrix (the default), distance or ranking.")] = None,
+    kind: Annotated[Kind | None, choice("matrix, distance, ranking, recommender.")] = None,
     user: User = None,
     item: Item = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
+    at_least: AtLeast = None,
+    weight: Weight = None,
     time: Time = None,
+    half_life: Annotated[str | None, time_span("Recommender: of weights, as 30d.")] = None,
     i: First = None,
     j: Second = None,
     k: Third = None,
     target: Target = None,
     symmetric: Annotated[bool, flag("--symmetric", "A symmetric matrix: M ~ X X^T.")] = False,
-    loss: Annotated[Loss | None, choice("Matrix: squared or logistic.")] = None,
+    loss: Annotated[Loss | None, choice("squared, logistic, or softmax.")] = None,
     mode: Annotated[Mode | None, choice("Ranking: item-item or user-item.")] = None,
     similarity: Annotated[
         Similarity | None, choice("Item-item: cosine, adjusted, jaccard or shrunk.")
@@ -115,19 +127,31 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder to go on from after a crash.", metavar="DIR")
     ] = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    no_header: NoHeader = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Learn a model from a file, or on a cluster from many."""
+    """Learn a model from a file, or on a cluster from many.
+
+    --user and --item name the columns of who chose what, and ask for a
+    recommender.
+    """
     from ..io.readers import open_file
     from ..io.tables import InputError, check_place
+    from ..io.text_format import text_format
+    from .summary import summary
     from .tasks import estimator, train, train_on_cluster
 
     check_place(out)
+    text = text_format(separator, encoding, not no_header and None)
     given = {
         "rank": rank, "epochs": epochs, "learning_rate": learning_rate, "damping": damping,
         "refresh": refresh, "n_jobs": jobs, "device": device, "dtype": dtype, "random_state": seed,
         "loss": loss, "mode": mode, "symmetric": symmetric or None, "scaled": not plain,
         "similarity": similarity, "comparisons": comparisons, "negatives": negatives,
+        "half_life": half_life,
         "engine": _cluster(ray, workers, jobs, checkpoint),
     }  # fmt: skip
     settings = {
@@ -135,31 +159,38 @@ def fit(
         for name, value in given.items()
         if value is not None
     }
-    kind = kind or (Kind.ranking if user or item else Kind.matrix)
+    kind = kind or (Kind.recommender if user or item else Kind.matrix)
     model = estimator(kind, settings | {"verbose": True})
     names = {
         "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
-        "user": user, "item": item, "time": time,
+        "user": user, "item": item, "time": time, "weight": weight,
     }  # fmt: skip
+    begun = monotonic()
     if ray is not None:
         train_on_cluster(model, files, names)
     elif len(files) == 1:
-        train(model, open_file(files[0]), names)
+        train(model, open_file(files[0], text), names, at_least)
     else:
         raise InputError(f"{len(files)} files are read on a cluster: give --ray")
     model.save(out)
     model.settle()
-    show(_summary(model, out), as_json)
+    show({"model": str(out)} | summary(model, monotonic() - begun), as_json)
 
 
 @app.command()
 def predict(
     model: Model, file: Data, row: Row = None, column: Column = None, i: First = None,
-    j: Second = None, k: Third = None, skip_unknown: Skip = False, as_json: Json = False,
+    j: Second = None, k: Third = None, skip_unknown: Skip = False, separator: Separator = None,
+    encoding: Encoding = None, no_header: NoHeader = False, quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Predict what a file asks for: CSV on stdout, or a JSON object a line."""
+    from .. import load
+    from .tasks import ask
+
     names = {"row": row, "column": column, "i": i, "j": j, "k": k}
-    query = _asked(model, file, names, skip_unknown)
+    loaded, source = load(model), _source(file, separator, encoding, no_header)
+    query = ask(loaded, source, names, skip_unknown=skip_unknown)
     values = query.predictions().astype(str)
     if query.skipped:
         print(f"left out for ids never trained on: {query.skipped}", file=sys.stderr)
@@ -177,15 +208,23 @@ def predict(
 @app.command()
 def evaluate(
     model: Model, file: Data, row: Row = None, column: Column = None, value: Value = None,
-    i: First = None, j: Second = None, k: Third = None, target: Target = None,
-    user: User = None, item: Item = None, skip_unknown: Skip = False, as_json: Json = False,
+    at_least: AtLeast = None, i: First = None, j: Second = None, k: ThirdOrCount = None,
+    target: Target = None, user: User = None, item: Item = None, skip_unknown: Skip = False,
+    separator: Separator = None, encoding: Encoding = None, no_header: NoHeader = False,
+    quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compare a model with the targets in a file, or with what users chose (--user, --item)."""
-    if user is not None or item is not None:
-        show(_found(model, file, user, item), as_json)
-        return
+    """Compare a model with the targets in a file, or with what users chose: for a recommender,
+    and with --user and --item."""
+    from .. import load
+    from ..estimators.recommender import Recommender
+    from .tasks import ask, find
+
+    loaded, source = load(model), _source(file, separator, encoding, no_header)
     names = {"row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target}
-    query = _asked(model, file, names, skip_unknown)
+    if user is not None or item is not None or isinstance(loaded, Recommender):
+        show(find(loaded, source, names | {"user": user, "item": item}, at_least), as_json)
+        return
+    query = ask(loaded, source, names, skip_unknown=skip_unknown)
     show(query.evaluation() | {"skipped": query.skipped}, as_json)
 
 
@@ -213,39 +252,11 @@ def _cluster(ray: str | None, workers: int | None, jobs: int | None, checkpoint:
     return RayEngine(ray, workers or 2, threads=jobs or 1, checkpoint=folder)
 
 
-def _asked(path: Path, file: Path, names: dict, skip_unknown: bool) -> Query:
-    from .. import load
+def _source(file: Path, separator: str | None, encoding: str | None, no_header: bool) -> Source:
     from ..io.readers import open_file
-    from .tasks import ask
+    from ..io.text_format import text_format
 
-    return ask(load(path), open_file(file), names, skip_unknown=skip_unknown)
-
-
-def _found(path: Path, file: Path, user: str | None, item: str | None) -> dict:
-    from .. import load
-    from ..io.readers import open_file
-    from .tasks import find
-
-    return find(load(path), open_file(file), user, item)
-
-
-def _summary(model: Learner, out: Path) -> dict:
-    history, last = model.history_, model.history_.records[-1]
-    rows, columns = model.factors.shape
-    tested = getattr(model, "test_auc_", None)
-    return {
-        "model": str(out),
-        "kind": type(model).__name__,
-        "rows": rows,
-        "columns": columns,
-        "rank": model.rank,
-        "epochs": round(last["epoch"], 3),
-        "stopped_by": history.stopped,
-        "mean_loss": last["loss"],
-        "condition_number": last["condition_number"],
-        "repairs": history.repairs,
-        "seconds": round(last["seconds"], 3),
-    } | ({"test_auc": tested} if tested is not None else {})
+    return open_file(file, text_format(separator, encoding, not no_header and None))
 
 
 recommend_cli.register(app)
@@ -256,6 +267,7 @@ stream_cli.register(app)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command. Returns 0, 1 if the run failed, or 2 if the input is no good."""
+    warnings.showwarning = _warn
     try:
         status = app(arguments, prog_name="scaledsgd", standalone_mode=False)
         sys.stdout.flush()
@@ -273,6 +285,10 @@ def main(arguments: list[str] | None = None) -> int:
         if text:  # none when help was shown for want of a command
             print("scaledsgd:", " ".join(text.split()), file=sys.stderr)
         return 1 if isinstance(why, ArithmeticError) else 2
+
+
+def _warn(message, category, filename, lineno, file=None, line=None) -> None:
+    print("scaledsgd: warning:", " ".join(str(message).split()), file=sys.stderr)
 
 
 def _foreseen(why: Exception) -> bool:

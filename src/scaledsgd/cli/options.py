@@ -13,11 +13,13 @@ class Kind(StrEnum):
     matrix = "matrix"
     distance = "distance"
     ranking = "ranking"
+    recommender = "recommender"
 
 
 class Loss(StrEnum):
     squared = "squared"
     logistic = "logistic"
+    softmax = "softmax"
 
 
 class Mode(StrEnum):
@@ -69,6 +71,18 @@ def number(text: str) -> Any:
     return typer.Option(help=text, parser=_parsed(float, "auto or a number"), metavar="X")
 
 
+def time_span(text: str) -> Any:
+    """A number, or a number with its unit, which whoever takes it checks."""
+
+    def parse(text: str):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    return typer.Option(help=text, parser=parse, metavar="TIME")
+
+
 def choice(text: str) -> Any:
     return typer.Option(help=text, metavar="WORD")
 
@@ -81,7 +95,17 @@ def name(text: str) -> Any:
     return typer.Option(help=text, metavar="NAME")
 
 
+def _silence(quiet: bool) -> bool:
+    from ..io.progress_bar import silence
+
+    silence(quiet)
+    return quiet
+
+
 Json = Annotated[bool, flag("--json", "Print JSON.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="No progress on stderr.", metavar="", callback=_silence)
+]
 Skip = Annotated[bool, flag("--skip-unknown", "Leave out ids that were not trained on.")]
 
 # Columns that are not named are taken in this order from the file.
@@ -91,19 +115,27 @@ Value = Annotated[str | None, name("Column with the values (else the third).")]
 First = Annotated[str | None, name("Ranking: column with i, nearer to j than to k.")]
 Second = Annotated[str | None, name("Ranking: column with j.")]
 Third = Annotated[str | None, name("Ranking: column with k.")]
+ThirdOrCount = Annotated[str | None, name("Events: first k answers. Else the column with k.")]
 Target = Annotated[str | None, name("Ranking: column with 1, or 0 where k is nearer.")]
 User = Annotated[str | None, name("Ratings or events: column with the users.")]
 Item = Annotated[str | None, name("Ratings or events: column with the items.")]
 Time = Annotated[str | None, name("Ratings or events: column that orders them.")]
+Weight = Annotated[str | None, name("Recommender: column with the weights of choices.")]
+AtLeast = Annotated[float | None, number("Recommender: a choice has at least this --value.")]
+
+# How text files are written, where that does not show.
+Separator = Annotated[
+    str | None,
+    typer.Option(help="Between fields: , ; | :: tab or space (else found).", metavar="MARK"),
+]
+Encoding = Annotated[str | None, typer.Option(help="Such as latin-1 (else UTF-8).", metavar="NAME")]
+NoHeader = Annotated[bool, flag("--no-header", "Columns are called 1, 2, 3 ...")]
+
+_ENDINGS = "A .csv, .tsv, .txt, .dat, .data, .inter, .parquet, .npz or .mtx file"
 
 Model = Annotated[Path, typer.Argument(help="A model that fit wrote.", metavar="MODEL")]
 Files = Annotated[
     list[Path],
-    typer.Argument(
-        help="A .csv, .tsv, .parquet, .npz or .mtx file; with --ray, Parquet files.",
-        metavar="FILE...",
-    ),
+    typer.Argument(help=f"{_ENDINGS}; with --ray, Parquet files.", metavar="FILE..."),
 ]
-Data = Annotated[
-    Path, typer.Argument(help="A .csv, .tsv, .parquet, .npz or .mtx file.", metavar="FILE")
-]
+Data = Annotated[Path, typer.Argument(help=f"{_ENDINGS}.", metavar="FILE")]

@@ -17,18 +17,23 @@ import typer
 from ..io.progress_bar import progress_bar
 from .options import (
     Column,
+    Encoding,
     First,
     Item,
     Json,
     Kind,
     Loss,
     Mode,
+    NoHeader,
+    Quiet,
     Row,
     Second,
+    Separator,
     Target,
     Third,
     User,
     Value,
+    Weight,
     choice,
     flag,
     number,
@@ -73,18 +78,23 @@ def stream(
     target: Target = None,
     user: User = None,
     item: Item = None,
+    weight: Weight = None,
     batch: Annotated[int | None, whole("Lines learned at a time.")] = None,
     every: Annotated[int | None, whole("Lines between checkpoints.")] = None,
     seconds: Annotated[float | None, number("Seconds between checkpoints.")] = None,
     idle: Annotated[float | None, number("End after so many seconds without an event.")] = None,
     restart: Annotated[bool, flag("--restart", "Read the source from its beginning.")] = False,
     jobs: Annotated[int | None, whole("Threads.")] = None,
-    new: Annotated[Kind | None, choice("Without a model: matrix, distance or ranking.")] = None,
+    new: Annotated[Kind | None, choice("matrix, distance, ranking or recommender.")] = None,
     rank: Annotated[int | None, whole("New: how many directions to learn.")] = None,
     symmetric: Annotated[bool, flag("--symmetric", "New: a symmetric matrix.")] = False,
-    loss: Annotated[Loss | None, choice("New: squared or logistic.")] = None,
+    loss: Annotated[Loss | None, choice("New: squared, logistic, softmax.")] = None,
     mode: Annotated[Mode | None, choice("New: item-item or user-item.")] = None,
     seed: Annotated[int, whole("New: of the start and the order.")] = _SEED,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    no_header: NoHeader = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn from events as they arrive, and survive a kill.
@@ -96,6 +106,7 @@ def stream(
     Lines that are no events are counted, and the first ten are shown.
     """
     from ..io.tables import InputError, check_place
+    from ..io.text_format import text_format
     from ..streaming.sources import open_feed
     from ..streaming.stream import EVERY, SECONDS, Stream
 
@@ -113,12 +124,11 @@ def stream(
         learner.set_threads(jobs)
     names = {
         "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
-        "user": user, "item": item,
+        "user": user, "item": item, "weight": weight,
     }  # fmt: skip
-    run = Stream(
-        learner, open_feed(source, idle or math.inf), out, names, batch, every or EVERY,
-        seconds or SECONDS,
-    )  # fmt: skip
+    text = text_format(separator, encoding, not no_header and None)
+    feed = open_feed(source, idle or math.inf, text)
+    run = Stream(learner, feed, out, names, batch, every or EVERY, seconds or SECONDS)
     if not restart:
         run.resume()
     with _signals() as caught, _screen(run, as_json) as told:

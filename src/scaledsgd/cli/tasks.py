@@ -3,7 +3,7 @@ names, and in which line it went wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from ..core.observations import Observations
 from ..estimators.base import Learner
 from ..estimators.completers import DistanceCompleter, MatrixCompleter
 from ..estimators.ranker import ItemRanker
+from ..estimators.recommender import Recommender
 from ..io.parquet import parquet_files
 from ..io.progress_bar import progress_bar
 from ..io.readers import open_file
@@ -25,17 +26,25 @@ KINDS = {
     "matrix": MatrixCompleter,
     "distance": DistanceCompleter,
     "ranking": ItemRanker,
+    "recommender": Recommender,
 }
 
-Estimator = MatrixCompleter | DistanceCompleter | ItemRanker
+Estimator = MatrixCompleter | DistanceCompleter | ItemRanker | Recommender
 
 # The columns of a file by the number of rows that a sample names, under the names that fit gives
 # them, and the side of the matrix on which the ids lie.
 _COLUMNS = {2: ("row", "column", "value"), 3: ("i", "j", "k", "target")}
 _SIDES = {2: (0, 1), 3: (0, 1, 1)}
-_EVENTS = ("user", "item", "value", "time")  # of events, which become comparisons
+# The columns of events, by who learns from them.
+_EVENTS = {
+    ItemRanker: ("user", "item", "value", "time"),
+    Recommender: ("user", "item", "weight", "time"),
+}
 
 _REFUSALS = (TypeError, ValueError, MemoryError)  # how an estimator answers to bad input
+
+# What the command line calls a setting, where that is not the setting's own name.
+_OPTIONS = {"n_jobs": "jobs", "random_state": "seed", "engine": "ray", "half_life": "half-life"}
 
 Names = Mapping[str, str | None]  # what fit calls a column -> what the file does
 
@@ -49,25 +58,28 @@ def estimator(kind: str, settings: Mapping) -> Estimator:
     make = KINDS[kind]
     for name in settings:
         if name not in make().get_params():
-            raise InputError(f"--{name}: a {kind} has no such setting")
+            others = [other for other, one in KINDS.items() if name in one().get_params()]
+            told = f"a {kind} has no such setting (--kind {' or '.join(others)} has)"
+            raise InputError(f"--{_OPTIONS.get(name, name)}: {told}")
     return make(**settings)
 
 
-def train(model: Estimator, source: Source, names: Names) -> None:
+def train(model: Estimator, source: Source, names: Names, at_least: float | None = None) -> None:
     """Fit a model to a file. Columns that are not named are taken in the file's order; the target
-    of comparisons may be missing. Events are read where a user or an item is named."""
+    of comparisons may be missing. Events are read for a recommender, and where a user or an item
+    is named; only those whose value is at least `at_least`."""
     keys = _COLUMNS[model.objective.arity]
     if not source.names:
         _train_on_matrix(model, source, names)
         return
-    if names.get("user") or names.get("item"):
-        named = _events(source, model, names)
-        table = _read(source, list(named.values()), 2)
+    if isinstance(model, Recommender) or names.get("user") or names.get("item"):
+        named, table = _events(source, model, names, at_least)
     else:
         named = _columns(source, model, names, least=3)
         table = _read(source, list(named.values()), len(keys) - 1)
     try:
-        model.fit(table, **named)
+        with progress_bar("fitting", None):
+            model.fit(table, **named)
     except _REFUSALS as why:
         raise table.located(why) from None
 
@@ -83,20 +95,59 @@ def train_on_cluster(model: Estimator, files: Sequence[Path], names: Names) -> N
     model.fit(paths, **_columns(open_file(paths[0]), model, names, least=3))
 
 
-def _events(source: Source, model: Learner, names: Names) -> dict[str, str]:
-    """The columns of events in the file, by what fit calls them."""
-    if not isinstance(model, ItemRanker):
-        raise InputError("--user, --item: events are for --kind ranking")
-    for key in _EVENTS[:2]:
-        if not names.get(key):
-            raise InputError(f"--{key}: events need it, as they need --user and --item")
-    refuse_others(names, _EVENTS, "kind")
-    return source.choose({key: names.get(key) for key in _EVENTS}, 0)
+def _events(
+    source: Source, model: Learner, names: Names, at_least: float | None
+) -> tuple[dict[str, str], Table]:
+    """The names of the columns of events, by what fit calls them, and the events."""
+    if type(model) not in _EVENTS:
+        raise InputError("--user, --item: events are for --kind recommender or --kind ranking")
+    keys = _EVENTS[type(model)]
+    missing = [key for key in keys[:2] if not names.get(key)]
+    if len(missing) == 1:
+        raise InputError(f"--{missing[0]}: events need it, as they need --user and --item")
+    _check_events(model, names, at_least)
+    rated = names.get("value") if at_least is not None else None
+    refuse_others({**names, "value": None} if rated else names, keys, "kind")
+    named = source.choose({key: names.get(key) for key in keys}, 2)
+    table = _read(source, list(dict.fromkeys([*named.values(), *([rated] if rated else ())])), 2)
+    if "weight" in named:
+        _check_weights(table, named["weight"])
+    if rated and at_least is not None:
+        table = table.kept(_liked(table[rated], source, rated, at_least))
+    return named, table
+
+
+def _check_events(model: Learner, names: Names, at_least: float | None) -> None:
+    """Options that need each other."""
+    if at_least is not None and not names.get("value"):
+        raise InputError("--at-least: of which column? Give --value NAME")
+    if not isinstance(model, Recommender):
+        return
+    if names.get("value") and at_least is None:
+        told = "say which values are choices with --at-least X, or give --weight NAME"
+        raise InputError(f"--value: a recommender learns from choices: {told}")
+    if model.half_life is not None and not names.get("time"):
+        raise InputError("--half-life: needs the column of times: give --time NAME")
+
+
+def _check_weights(table: Table, name: str) -> None:
+    weights = table[name]
+    wrong = ~((weights > 0) & (weights < np.inf))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise table.refused(row, name, f"weight {weights[row]:g} is not a finite number above 0")
+
+
+def _liked(values: np.ndarray, source: Source, name: str, at_least: float) -> np.ndarray:
+    liked = values >= at_least
+    if not liked.any():
+        raise InputError(f"{source.path}: no {name} is {at_least:g} or more")
+    return liked
 
 
 def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
     S: Any = _matrix(source, names)
-    if isinstance(model, ItemRanker):  # ratings of users x items
+    if type(model) in _EVENTS:  # users x items
         S = S if sp.issparse(S) else sp.coo_array(np.where(np.isnan(S), 0, S))
     try:
         model.fit(S)
@@ -186,6 +237,8 @@ def _ranking_quality(loss: str, z: np.ndarray, y: np.ndarray) -> dict[str, float
 
 def ask(model: Learner, source: Source, names: Names, *, skip_unknown: bool = False) -> Query:
     """Read a file for a model; targets are read if they are among the names."""
+    if isinstance(model, Recommender):
+        raise InputError("a Recommender predicts no values: ask it with recommend, or evaluate it")
     *keys, last = _COLUMNS[model.objective.arity]
     if source.names:
         columns = _columns(source, model, names, least=3 if last in names else len(keys))
@@ -231,14 +284,47 @@ def _rows(model: Learner, names: np.ndarray, side: int) -> np.ndarray:
     return np.where((names >= 0) & (names < model.factors.shape[side]), names, -1)
 
 
-def find(model: Learner, source: Source, user: str | None, item: str | None) -> dict[str, float]:
-    """How well a ranking finds what users chose, among all items that they have not had."""
-    if not isinstance(model, ItemRanker):
+class _Columns(Mapping[str, np.ndarray]):
+    """Columns of ids of a file, read when asked for."""
+
+    def __init__(self, source: Source, keep: np.ndarray | slice = slice(None)):
+        self._source, self._keep = source, keep
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return _read(self._source, [name], 1)[name][self._keep]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._source.names)
+
+    def __len__(self) -> int:
+        return len(self._source.names)
+
+
+def find(
+    model: Learner, source: Source, names: Names, at_least: float | None = None
+) -> dict[str, float]:
+    """How well a ranking finds what users chose, among all items that they have not had. `names`
+    may hold "k", how many answers count."""
+    if not isinstance(model, ItemRanker | Recommender):
         raise InputError(f"--user and --item: a {type(model).__name__} ranks nothing")
-    if user is None or item is None:
+    refuse_others(names, ("user", "item", "value", "k"), "model")
+    columns = {key: names[key] for key in ("user", "item") if names.get(key)}
+    if isinstance(model, ItemRanker) and len(columns) < 2:
         raise InputError("--user and --item name the columns of an event, and belong together")
-    table = source.table([user, item], [])
+    _check_events(model, names, at_least)
+    keep: Any = slice(None)
+    if at_least is not None:
+        rated = str(names["value"])
+        keep = _liked(_read(source, [rated], 0)[rated], source, rated, at_least)
+    count: dict[str, Any] = {} if names.get("k") is None else {"k": _count(str(names["k"]))}
     try:
-        return model.evaluate(table, user=user, item=item)
+        return model.evaluate(_Columns(source, keep), **columns, **count)
     except _REFUSALS as why:
-        raise table.located(why) from None
+        placed = str(why).startswith(f"{source.path}")
+        raise InputError(str(why) if placed else f"{source.path}: {why}") from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"--k {text}: not a whole number from 1 up")
+    return int(text)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 
-from ..estimators.ranker import ItemRanker
+from ..estimators.base import Learner
 from ..io.ids import typed_id
 from ..io.readers import open_file
-from ..io.tables import InputError
+from ..io.tables import InputError, Source, Table
+from ..io.text_format import USUAL, TextFormat
 
 _SHOWN = 5  # titles in an error message
 
@@ -16,7 +17,8 @@ _SHOWN = 5  # titles in an error message
 class Titles:
     """Titles from the first two columns of a file, ids and titles, for the items of a model.
 
-    >>> import numpy as np, tempfile
+    >>> import tempfile
+    >>> from scaledsgd import ItemRanker
     >>> model = ItemRanker(rank=1, epochs=1).fit({"u": [1, 1, 2, 2], "v": [7, 8, 8, 9]}, user="u",
     ...     item="v")
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -27,10 +29,10 @@ class Titles:
     (8, 9, 'Heat (1995)')
     """
 
-    def __init__(self, model: ItemRanker, path: Path | None = None):
+    def __init__(self, model: Learner, path: Path | None = None, text: TextFormat = USUAL):
         self._model, self._titles = model, {}
         if path is not None:
-            source = open_file(path)
+            source = _opened(path, text, model)
             names = source.first(2)
             table = source.table(names, [])
             ids, titles = (table[name].tolist() for name in names)
@@ -46,8 +48,7 @@ class Titles:
 
     def find(self, text: str) -> int | str:
         """The item with this id, this title, or the one title that begins so."""
-        ids = self._model.ids[1] if self._model.ids else None
-        item = typed_id(text, ids, self._model.factors.shape[1])
+        item = _item(text, self._model)
         if item is not None:
             return item
         word = text.casefold()
@@ -55,7 +56,7 @@ class Titles:
         found = [item for item, title in folded.items() if title == word]
         found = found or [item for item, title in folded.items() if title.startswith(word)]
         if len(found) == 1:
-            item = typed_id(str(found[0]), ids, self._model.factors.shape[1])
+            item = _item(str(found[0]), self._model)
             if item is None:
                 told = f"{text!r} is item {found[0]}, which was never seen in training"
                 raise InputError(told)
@@ -74,3 +75,36 @@ class Titles:
     def _listed(self, items: list) -> str:
         shown = ", ".join(f"{self._titles[item]} ({item})" for item in items[:_SHOWN])
         return shown + (", ..." if len(items) > _SHOWN else "")
+
+
+def items_in(
+    path: Path, model: Learner, text: TextFormat = USUAL, *, skip_unknown: bool = False
+) -> list:
+    """The items in the first column of a file, each once, which the model must know."""
+    source = _opened(path, text, model)
+    (name,) = source.first(1)
+    table: Table = source.table([name], [])
+    found = {}
+    for row, text_of in enumerate(map(str, table[name].tolist())):
+        item = _item(text_of, model)
+        if item is not None:
+            found[item] = True
+        elif not skip_unknown:
+            raise table.refused(row, name, f"item {text_of!r} was never seen in training")
+    if not found:
+        raise InputError(f"{path}: no items in it")
+    return list(found)
+
+
+def _item(text: str, model: Learner) -> int | str | None:
+    """The item of that id, if the model knows it."""
+    ids = model.ids[1] if model.ids else None
+    return typed_id(text, ids, model.factors.shape[1])
+
+
+def _opened(path: Path, text: TextFormat, model: Learner) -> Source:
+    """A file whose first column holds items. One that begins with an item has no header."""
+    source = open_file(path, text)
+    if text.header is None and source.names and _item(source.names[0], model) is not None:
+        return open_file(path, text._replace(header=False))
+    return source

@@ -119,9 +119,10 @@ class Settings(BaseEstimator):
 
     def _settings(self) -> dict:
         """As a file can hold them."""
-        plain = {k: _plain(v) for k, v in self.get_params().items()}
+        given = self.get_params()
+        plain = {k: _plain(v) for k, v in given.items()}
         plain = {k: v for k, v in plain.items() if v is not NotImplemented}
-        return plain | {"dtype": str(np.dtype(self.dtype))}
+        return plain | ({"dtype": str(np.dtype(self.dtype))} if "dtype" in given else {})
 
 
 def _count(value) -> bool:

@@ -1,4 +1,4 @@
-"""Tables and matrices from files: CSV, TSV, Parquet, NumPy's .npz and Matrix Market.
+"""Tables and matrices from files: text, Parquet, NumPy's .npz and Matrix Market.
 
 >>> import pathlib, tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import compress, islice
 from os import PathLike
 from pathlib import Path
@@ -27,6 +28,7 @@ import scipy.sparse as sp
 from .ids import IdColumn, typed_ids
 from .parquet import ParquetFile
 from .tables import Advance, InputError, NumberColumn, Source, Table, is_number, typed_numbers
+from .text_format import ENDINGS, USUAL, TextFormat, find_separator, names_in, rows_of
 
 # What NumPy and SciPy raise, between them, on archives that something has happened to.
 _UNSOUND = (OSError, ValueError, LookupError, TypeError, AttributeError, BadZipFile, zlib.error)
@@ -37,11 +39,15 @@ _BLOCK = 1 << 17
 # Rows that exist as lists of fields at a time, which stay in the processor's cache.
 _BATCH = 512
 
+_FIRST = 20  # lines that tell what separates fields
 
-def open_file(path: str | PathLike) -> Source:
-    """The file, read as far as its header."""
+
+def open_file(path: str | PathLike, text: TextFormat = USUAL) -> Source:
+    """The file, read as far as its header. Args: text, what is known of it if it is a text; a file
+    of any ending is one whose separator is known."""
     path = Path(path)
-    if path.suffix.lower() not in _FORMATS:
+    ending = path.suffix.lower()
+    if ending not in _FORMATS and not text.separator:
         raise InputError(f"{path}: {path.suffix or 'no ending'!r} is not one of {_ENDINGS}")
     try:
         with path.open("rb") as file:
@@ -49,11 +55,12 @@ def open_file(path: str | PathLike) -> Source:
                 raise InputError(f"{path}: the file is empty")
     except OSError as why:
         raise InputError(f"{path}: cannot be read ({why.strerror})") from None
-    return _FORMATS[path.suffix.lower()](path)
+    make = _FORMATS.get(ending, TextFile)
+    return TextFile(path, text) if make is TextFile else make(path)
 
 
 class TextFile(Source):
-    """Values separated by commas or tabs, below a header.
+    """Fields between separators, mostly below a header: see `text_format`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -63,23 +70,25 @@ class TextFile(Source):
     {'name': array(['ash', 'elm'], dtype=object), 'size': array([2., 3.])}
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, text: TextFormat = USUAL):
         super().__init__(path)
-        self._mark = "\t" if path.suffix.lower() == ".tsv" else ","
+        self._text, ending = text, path.suffix.lower()
+        self._mark = text.separator or find_separator(self._beginning(), ENDINGS.get(ending))
         found = (fields for batch in self._batches(1) for _, fields in batch if fields)
-        self.names = next(found, [])
+        self.names, self._header = names_in(next(found, []), ending, text.header)
         if not self.names:
             raise InputError(f"{path}: the file is empty")
 
     def choose(self, given, count: int) -> dict[str, str]:
-        by_order = [not name for name in given.values()][:count]
+        by_order = [self._header and not name for name in given.values()][:count]
         for name in filter(is_number, compress(self.names, by_order)):
-            raise InputError(f"{self.path}, line 1: {name!r} is a number: the header is missing")
+            told = f"{name!r} is a number: the header is missing (--no-header, if there is none)"
+            raise InputError(f"{self.path}, line 1: {told}")
         return super().choose(given, count)
 
     def table(self, ids, numbers, advance: Advance = lambda _: None) -> Table:
         wanted = {name: IdColumn() for name in ids} | {name: NumberColumn() for name in numbers}
-        row, lines = 0, [(0, 2)]
+        row, lines = 0, [(0, 1 + self._header)]
         table = Table(self.path, {}, "line", lines)
         for at, *texts in self._blocks([self.find(name) for name in wanted], advance):
             offsets = np.array(at) - np.arange(row, row + len(at))
@@ -94,7 +103,7 @@ class TextFile(Source):
     def _blocks(self, places: list[int], advance: Advance) -> Iterator[list[list]]:
         """Some rows at a time: the numbers of their lines, and the texts at these places."""
         block: list[list] = [[] for _ in range(len(places) + 1)]
-        width, header = len(self.names), True
+        width, header = len(self.names), self._header
         for batch in self._batches(_BATCH, advance):
             if {len(fields) for _, fields in batch} != {width}:
                 batch = self._even(batch)
@@ -113,7 +122,8 @@ class TextFile(Source):
         batch = [(line, fields) for line, fields in batch if fields]
         for line, fields in batch:
             if len(fields) != len(self.names):
-                why = f"{len(fields)} fields, but the header has {len(self.names)}"
+                where = "header" if self._header else "first line"
+                why = f"{len(fields)} fields, but the {where} has {len(self.names)}"
                 raise InputError(f"{self.path}, line {line}: {why}")
         return batch
 
@@ -121,20 +131,29 @@ class TextFile(Source):
         self, size: int, advance: Advance = lambda _: None
     ) -> Iterator[list[tuple[int, list[str]]]]:
         """Lines with their numbers, some at a time."""
+        with self._opened() as file:
+            reader = rows_of(self._lines(file, advance), self._mark)
+            while batch := [(reader.line_num, fields) for fields in islice(reader, size)]:
+                yield batch
+
+    def _beginning(self) -> list[str]:
+        """The first lines that are not blank."""
+        with self._opened() as file:
+            lines = (line.rstrip("\r\n") for line in self._lines(file, lambda _: None))
+            return list(islice(filter(str.strip, lines), _FIRST))
+
+    @contextmanager
+    def _opened(self):
+        """The file as text. What goes wrong in it is told with its place."""
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
-                reader = self._reader(self._lines(file, advance))
-                while batch := [(reader.line_num, fields) for fields in islice(reader, size)]:
-                    yield batch
+            with self.path.open(encoding=self._text.skips_mark, newline="") as file:
+                yield file
         except csv.Error as why:
             raise self._malformed(why) from None
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise self._undecodable() from None
         except OSError as why:
             raise self.broken(why.strerror) from None
-
-    def _reader(self, lines):
-        return csv.reader(lines, delimiter=self._mark, skipinitialspace=True, strict=True)
 
     def _lines(self, file, advance: Advance) -> Iterator[str]:
         done = 0
@@ -151,8 +170,8 @@ class TextFile(Source):
 
     def _malformed(self, why: csv.Error) -> InputError:
         last = 0
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
-            reader = self._reader(file)
+        with self.path.open(encoding=self._text.skips_mark, newline="") as file:
+            reader = rows_of(iter(file), self._mark)
             try:
                 for _ in reader:
                     last = reader.line_num
@@ -164,11 +183,11 @@ class TextFile(Source):
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    line.decode()
+                    line.decode(self._text.encoding)
                 except UnicodeDecodeError as why:
-                    byte = f"byte {line[why.start]:#x}"
-                    return InputError(f"{self.path}, line {number}: {byte} is not UTF-8")
-        return self.broken("not UTF-8")
+                    told = self._text.not_text(line, why.start)
+                    return InputError(f"{self.path}, line {number}: {told}")
+        return self.broken(f"not {self._text.encoding}")
 
 
 class ArrayFile(Source):
@@ -234,8 +253,7 @@ class MarketFile(Source):
 
 
 _FORMATS: dict[str, type[Source]] = {
-    ".csv": TextFile,
-    ".tsv": TextFile,
+    **dict.fromkeys(ENDINGS, TextFile),
     ".parquet": ParquetFile,
     ".npz": ArrayFile,
     ".mtx": MarketFile,

@@ -87,6 +87,7 @@ class Stream:
         refuse_others(self.columns, keys, "model")
         found = feed.choose({key: self.columns.get(key) for key in keys}, least)
         self._roles = [role for role in self._roles if role.key in found]
+        self._named = {role.key: found[role.key] for role in self._roles}
 
     def resume(self) -> None:
         """Go on where the model's file says that this source was left."""
@@ -146,15 +147,14 @@ class Stream:
         refused = [(batch.at[row], why) for row, why in found.refused]
         columns, events = found.columns, len(found.at)
         if events:
-            keys = [role.key for role in self._roles]
-            if model.is_symmetric and "column" in keys:
+            if model.is_symmetric and "column" in self._named:
                 # (i, j) and (j, i) are one entry. Under one name it may change as others do.
                 i, j, y = columns
                 turned = np.asarray(i > j, bool)
                 columns = [np.where(turned, j, i), np.where(turned, i, j), y]
             try:
-                table = dict(zip(keys, columns, strict=True))
-                learn_many(model, [table], **{key: key for key in keys})
+                table = dict(zip(self._named.values(), columns, strict=True))
+                learn_many(model, [table], **self._named)
             except ValueError as why:
                 if not known:
                     raise InputError(f"the first batch, of {events} events: {why}") from None

@@ -48,3 +48,74 @@ extern "C" __global__ void squared(
     }
     if (lane == 0 && found) atomicAdd(squares, (double)found);
 }
+
+// The softmax: a warp a row. `gather` takes rows and, for cosines, divides them by their length.
+extern "C" __global__ void gather(
+    const float *X, const int *rows, int count, float *out, float *inverse) {
+    int lane = threadIdx.x & 31, b = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    if (b >= count) return;
+    const float *x = X + (long long)rows[b] * LD;
+    float length = 0;
+    for (int q = lane; q < RANK; q += 32) length += x[q] * x[q];
+    float scale = COSINE ? rsqrtf(total(length) + 1e-20f) : 1.0f;
+    for (int q = lane; q < RANK; q += 32) out[(long long)b * RANK + q] = x[q] * scale;
+    if (lane == 0) inverse[b] = scale;
+}
+
+// S <- exp(S) in place, C <- c w / (tau sum) A, and the losses; a block of 256 threads a row.
+extern "C" __global__ void exp_rows(
+    float *S, int count, int n, const float *A, const float *B, const float *weights,
+    float beta, float c, float *C, float *scale, double *loss) {
+    __shared__ float parts[8];
+    int b = blockIdx.x, lane = threadIdx.x & 31;
+    float *row = S + (long long)b * n, sum = 0;
+    for (int j = threadIdx.x; j < n; j += blockDim.x) sum += row[j] = __expf(row[j] * beta);
+    sum = total(sum);
+    if (lane == 0) parts[threadIdx.x >> 5] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int k = 0; k < (blockDim.x >> 5); ++k) sum += parts[k];
+    float w = weights[b], p = c * beta * w / sum, own = 0;
+    const float *a = A + (long long)b * RANK, *i = B + (long long)b * RANK;
+    for (int q = threadIdx.x; q < RANK; q += blockDim.x) C[(long long)b * RANK + q] = p * a[q];
+    if (threadIdx.x >= 32) return;
+    for (int q = lane; q < RANK; q += 32) own += a[q] * i[q];
+    own = total(own);
+    if (lane == 0) {
+        scale[b] = p;
+        atomicAdd(loss, (double)(w * (c * logf(sum) - beta * own)));
+    }
+}
+
+// G <- s G - o Z for a row's own scale s (1 without one) and o = weight / tau; then, for cosines, the
+// part along A is taken out and the rest divided by the row's length.
+extern "C" __global__ void combine(
+    float *G, int count, const float *scale, const float *weights, float beta, const float *Z,
+    const float *A, const float *inverse) {
+    int lane = threadIdx.x & 31, b = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    if (b >= count) return;
+    float *g = G + (long long)b * RANK, s = scale ? scale[b] : 1.0f, along = 0;
+    float o = Z ? beta * weights[b] : 0;
+    const float *z = Z + (long long)b * RANK, *a = A + (long long)b * RANK;
+    float found[PIECES];
+    for (int k = 0; k < PIECES; ++k) {
+        int q = lane + 32 * k;
+        found[k] = q < RANK ? (s ? s * g[q] : 0.0f) - (Z ? o * z[q] : 0.0f) : 0.0f;
+        along += q < RANK ? found[k] * a[q] : 0.0f;
+    }
+    along = COSINE ? total(along) : 0.0f;
+    float over = COSINE ? inverse[b] : 1.0f;
+    for (int k = 0; k < PIECES; ++k) {
+        int q = lane + 32 * k;
+        if (q < RANK) g[q] = (found[k] - along * a[q]) * over;
+    }
+}
+
+// X[rows] -= alpha H; rows may repeat.
+extern "C" __global__ void descend(
+    float *X, const int *rows, int count, const float *H, float alpha) {
+    int lane = threadIdx.x & 31, b = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    if (b >= count) return;
+    float *x = X + (long long)rows[b] * LD;
+    for (int q = lane; q < RANK; q += 32) atomicAdd(x + q, -alpha * H[(long long)b * RANK + q]);
+}

@@ -18,7 +18,7 @@ _FLIGHT, _PART = 8192, 64
 def run_squared(U: Any, V: Any, choices: tuple, order: np.ndarray, round: SquaredRound) -> float:
     """Args: U, V, the two sides of X on the GPU; choices, their columns there."""
     r, count = U.shape[1], len(order)
-    kernel = kernels.squared(r, U.strides[0] // U.itemsize)
+    kernel = kernels.choices("squared", r, U.strides[0] // U.itemsize)
     rows = [cupy.asarray(part, np.float32) for part in (*round.seen, *round.ridges)]
     tables = [cupy.asarray(part, np.float32) for part in (round.grams, round.means)]
     squares, warps = cupy.zeros(1), max(1, min(_FLIGHT, count // _PART))
@@ -30,36 +30,55 @@ def run_squared(U: Any, V: Any, choices: tuple, order: np.ndarray, round: Square
 def run_softmax(
     U: Any, V: Any, choices: tuple, order: np.ndarray, negatives: np.ndarray, round: SoftmaxRound
 ) -> float:
-    """The steps of cpu/choice_kernels.py, a block at a time."""
-    order, negatives = cupy.asarray(order), cupy.asarray(negatives)
-    P, total = cupy.asarray(round.P, np.float32), cupy.zeros(1)
-    beta = np.float32(1 / round.tau)
+    """The steps of cpu/choice_kernels.py, a block at a time: five products by cuBLAS, and kernels
+    that do between them what would take CuPy dozens of launches."""
+    r, width = U.shape[1], U.strides[0] // U.itemsize
+
+    def call(name: str, count: int, *arguments, blocks: int | None = None) -> None:
+        kernel = kernels.choices(name, r, width, round.cosine)
+        kernel((blocks or -(-count // 8),), (256,), arguments)
+
+    P, loss = cupy.asarray(round.P, np.float32), cupy.zeros(1)
+    beta, c = np.float32(1 / round.tau), np.float32(round.c)
     alphas = np.linspace(*round.alphas, len(negatives), dtype=np.float32)
+    users, items, weights = (column[cupy.asarray(order)] for column in choices)
+    negatives, none = cupy.asarray(negatives, np.int32), np.uint64(0)
+    N = negatives.shape[1]
+    room = [cupy.empty((n, r), np.float32) for n in (round.block, round.block, N, round.block)]
+    inverses = [cupy.empty(n, np.float32) for n in (round.block, round.block, N)]
+    scales = cupy.empty(round.block, np.float32)
     for block, alpha in enumerate(alphas):
-        at = order[block * round.block : (block + 1) * round.block]
-        u, i, w = (column[at] for column in choices)
-        shared = negatives[block]
-        w = w[:, None]
-        (A, a), (B, b), (W, n) = (
-            _rows(*part, round.cosine) for part in ((U, u), (V, i), (V, shared))
+        at = slice(block * round.block, (block + 1) * round.block)
+        u, i, w, shared = users[at], items[at], weights[at], negatives[block]
+        n = len(u)
+        A, B, W, C = room[0][:n], room[1][:n], room[2], room[3][:n]
+        for X, rows, out, inverse in zip((U, V, V), (u, i, shared), (A, B, W), inverses):
+            call("gather", len(rows), X, rows, np.int32(len(rows)), out, inverse)
+        S = A @ W.T
+        call(
+            "exp_rows", n, S, np.int32(n), np.int32(N), A, B, w, beta, c, C, scales, loss, blocks=n
         )
-        E = cupy.exp((A * beta) @ W.T)
-        sums = E.sum(axis=1, keepdims=True)
-        p = round.c * beta * w / sums
-        total += (w * (round.c * cupy.log(sums) - beta * (A * B).sum(axis=1, keepdims=True))).sum()
-        gu, gi, gn = p * (E @ W) - beta * w * B, -beta * w * A, E.T @ (p * A)
+        gu, gn, gi = S @ W, S.T @ C, cupy.zeros_like(A)
+        call("combine", n, gu, np.int32(n), scales, w, beta, B, A, inverses[0])
+        call("combine", n, gi, np.int32(n), none, w, beta, A, B, inverses[1])
         if round.cosine:
-            gu, gi, gn = (_projected(*part) for part in ((gu, A, a), (gi, B, b), (gn, W, n)))
+            call("combine", N, gn, np.int32(N), none, none, beta, none, W, inverses[2])
         else:
-            lu = ((A @ P[0]) * A).sum(axis=1, keepdims=True)
-            li = ((B @ P[1]) * B).sum(axis=1, keepdims=True)
-            gu = (gu + round.ridge * w * A) / (1 + alpha * w * (beta**2 * li + round.ridge))
-            gi = (gi + round.ridge * w * B) / (1 + alpha * w * (beta**2 * lu + round.ridge))
-            gn = gn / (1 + alpha * beta**2 * (E.T @ (lu * round.c * w / sums)))
-        _add(U, u, -alpha * (gu @ P[1]))
-        _add(V, i, -alpha * (gi @ P[0]))
-        _add(V, shared, -alpha * (gn @ P[0]))
-    return float(total[0])
+            _shorten(gu, gi, gn, A, B, S, w, P, alpha, scales[:n], round)
+        call("descend", n, U, u, np.int32(n), gu @ P[1], alpha)
+        call("descend", n, V, i, np.int32(n), gi @ P[0], alpha)
+        call("descend", N, V, shared, np.int32(N), gn @ P[0], alpha)
+    return float(loss[0])
+
+
+def _shorten(gu, gi, gn, A, B, S, w, P, alpha, scales, round: SoftmaxRound) -> None:
+    """The ridge of dot products, and each step divided by 1 + its own curvature."""
+    w, beta = w[:, None], 1 / round.tau
+    lu, li = (((rows @ P[k]) * rows).sum(axis=1, keepdims=True) for k, rows in ((0, A), (1, B)))
+    for G, rows, lever in ((gu, A, li), (gi, B, lu)):
+        G += round.ridge * w * rows
+        G /= 1 + alpha * w * (beta**2 * lever + round.ridge)
+    gn /= 1 + alpha * beta * (S.T @ (lu * scales[:, None]))
 
 
 def squares(X: Any, weights: np.ndarray) -> np.ndarray:
@@ -79,22 +98,3 @@ def set_lengths(X: Any, length: float, rng: np.random.Generator) -> None:
 def sent(choices: Choices) -> tuple:
     """Users, items and weights on the GPU."""
     return tuple(cupy.asarray(c) for c in (choices.users, choices.items, choices.weights))
-
-
-def _rows(X: Any, rows: Any, cosine: bool) -> tuple[Any, Any]:
-    """Rows, of unit length for cosines, and 1 over their length."""
-    found = X[rows]
-    if not cosine:
-        return found, None
-    inverse = 1 / cupy.sqrt((found * found).sum(axis=1, keepdims=True) + np.float32(1e-20))
-    return found * inverse, inverse
-
-
-def _projected(G: Any, A: Any, inverse: Any) -> Any:
-    return (G - (G * A).sum(axis=1, keepdims=True) * A) * inverse
-
-
-def _add(X: Any, rows: Any, steps: Any) -> None:
-    import cupyx  # pyright: ignore[reportMissingImports]
-
-    cupyx.scatter_add(X, rows, steps)

@@ -72,7 +72,7 @@ class CudaEngine(Engine):
         return held[:, :r]
 
     def get(self, X: Any) -> np.ndarray:
-        return cupy.ascontiguousarray(X).get()
+        return X if isinstance(X, np.ndarray) else cupy.ascontiguousarray(X).get()
 
     def finite(self, X: Any, index: Any) -> bool:
         if index.size < len(X):

@@ -94,11 +94,15 @@ def deal(name: str, arity: int, group: int, dtype: np.dtype, row: np.dtype) -> A
 
 
 @cache
-def squared(rank: int, width: int) -> Any:
-    """The step on choices, in float32, for rows that many numbers apart."""
-    constants = {"RANK": rank, "LD": width}
-    single, row = np.dtype(np.float32), np.dtype(np.int32)
-    return _compiled("choices.cu", constants, single, row).get_function("squared")
+def choices(name: str, rank: int, width: int, cosine: bool = False) -> Any:
+    """A kernel of choices.cu, in float32, for rows that many numbers apart."""
+    return _choices(rank, width, cosine).get_function(name)
+
+
+@cache
+def _choices(rank: int, width: int, cosine: bool) -> Any:
+    constants = {"RANK": rank, "LD": width, "COSINE": int(cosine)}
+    return _compiled("choices.cu", constants, np.dtype(np.float32), np.dtype(np.int32))
 
 
 def _braces(numbers: tuple[int, ...]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...io.tables import choose_columns
+from ...io.text_format import USUAL, TextFormat
 
 PATIENCE = 0.2  # seconds until a source that waits looks whether it should stop
 
@@ -85,8 +86,8 @@ class Feed:
         """All that comes before the position is in a checkpoint."""
 
 
-def open_feed(source: str, idle: float = np.inf) -> Feed:
-    """A source by what it is called on the command line."""
+def open_feed(source: str, idle: float = np.inf, text: TextFormat = USUAL) -> Feed:
+    """A source by what it is called on the command line, and how it is written if it is a text."""
     if source.startswith(("redis://", "rediss://", "unix://")):
         from .redis import RedisFeed
 
@@ -97,4 +98,4 @@ def open_feed(source: str, idle: float = np.inf) -> Feed:
         return ParquetFeed(source)
     from .lines import LineFeed
 
-    return LineFeed(source, idle)
+    return LineFeed(source, idle, text)

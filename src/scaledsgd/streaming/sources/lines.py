@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...io.tables import InputError
+from ...io.text_format import ENDINGS, USUAL, TextFormat, find_separator, names_in, rows_of
 from ..sources import PATIENCE, Batch, Feed, Stopped, never
 
 _BLOCK = 1 << 20  # bytes read at a time
@@ -22,19 +23,20 @@ _LONGEST = 1 << 20  # bytes of a line: what is longer is no event, and must not 
 # Half as long as json.loads takes, which looks for an encoding and for white space first.
 _DECODE = json.JSONDecoder().raw_decode
 
-# What separates the values, by the ending of the file; of JSON, nothing. Other input shows by its
-# first line what it is.
-_MARKS = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".ndjson": "", ".json": ""}
+# Endings of JSON. Input of an ending that tells nothing shows by its first line what it is.
+_JSON = (".jsonl", ".ndjson", ".json")
 
 
 class LineFeed(Feed):
     """JSON lines, or values below a header, from a file or a pipe."""
 
-    def __init__(self, path: str, idle: float = np.inf):
+    def __init__(self, path: str, idle: float = np.inf, text: TextFormat = USUAL):
         self.live = path == "-"
         self.again = not self.live
         super().__init__("-" if self.live else str(Path(path).resolve()))
-        self._name, self._idle = "stdin" if self.live else path, idle
+        self._name, self._idle, self._text = "stdin" if self.live else path, idle, text
+        if "\n".encode(text.encoding) != b"\n":
+            raise InputError(f"--encoding {text.encoding}: the lines of a stream end otherwise")
         try:
             self._handle = sys.stdin.fileno() if self.live else os.open(path, os.O_RDONLY)
             if os.path.isdir(self._handle):
@@ -47,17 +49,20 @@ class LineFeed(Feed):
         while not self._ready and not self._ended:
             self._fill()
         first = self._ready[0] if self._ready else b""
-        table = not isinstance(first, int) and not first.lstrip().startswith(b"{") and bool(first)
-        self._mark = _MARKS.get(Path(path).suffix.lower(), "," if table else "")
-        if self._mark:
-            self._read_header()
+        ending = Path(path).suffix.lower()
+        told = isinstance(first, int) or not first or first.lstrip().startswith(b"{")
+        if ending not in _JSON and not (told and ENDINGS.get(ending) is None):
+            self._read_header(first, ending)
 
-    def _read_header(self) -> None:
-        (line,) = self._take(1) or [b""]
+    def _read_header(self, line: bytes | int, ending: str) -> None:
         try:
             if isinstance(line, int) or not line.strip() or b"\0" in line:
                 raise ValueError("the names of the columns are missing")
-            self.names = self._fields(line.decode("utf-8-sig").rstrip("\r"))
+            text = line.decode(self._text.skips_mark).rstrip("\r")
+            # A stream goes on where it was left: it must not depend on how much has arrived.
+            self._mark = self._text.separator or find_separator([text], ENDINGS.get(ending))
+            self.names, header = names_in(self._fields(text), ending, self._text.header)
+            self._take(header)
         except (ValueError, csv.Error) as why:
             raise InputError(f"{self._name}, line 1: not a header ({why})") from None
 
@@ -127,10 +132,10 @@ class LineFeed(Feed):
         try:
             joined = b"\n".join(lines)  # type: ignore[arg-type]
             if b"\0" not in joined:
-                return joined.decode().split("\n") if lines else []
+                return joined.decode(self._text.encoding).split("\n") if lines else []
         except (TypeError, UnicodeDecodeError):
             pass
-        return [_text(line) for line in lines]
+        return [_decoded(line, self._text) for line in lines]
 
     def _cells(self, text: str, places: list[int]) -> list:
         if isinstance(text, _NoText):
@@ -143,24 +148,24 @@ class LineFeed(Feed):
         return [fields[place] for place in places]
 
     def _fields(self, text: str) -> list[str]:
-        if '"' not in text:
+        if '"' not in text and self._mark != " ":
             return [field.lstrip(" ") for field in text.split(self._mark)]
-        return next(csv.reader([text], delimiter=self._mark, skipinitialspace=True, strict=True))
+        return next(rows_of(iter([text]), self._mark))
 
 
 class _NoText(str):
     """Why a line is not text."""
 
 
-def _text(line: bytes | int) -> str:
+def _decoded(line: bytes | int, text: TextFormat) -> str:
     if isinstance(line, int) or len(line) > _LONGEST:
         return _NoText(f"longer than {_LONGEST:,} bytes")
     if b"\0" in line:
         return _NoText("a NUL byte")
     try:
-        return line.decode()
+        return line.decode(text.encoding)
     except UnicodeDecodeError as why:
-        return _NoText(f"byte {line[why.start]:#x} is not UTF-8")
+        return _NoText(text.not_text(line, why.start))
 
 
 def _members(text: str, wanted: list[str]) -> list:
