@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Json, choice, flag, whole
+from .options import Item, Json, User, choice, flag, whole
 
 bench = typer.Typer(no_args_is_help=True)
 
@@ -81,6 +81,62 @@ def speed(
     size = QUICK if quick else Size()
     _report("Speed", {name: (lambda name=name: PARTS[name](size, jobs, device)) for name in wanted},
             out, as_json)  # fmt: skip
+
+
+class Recommend(StrEnum):
+    table = "table"
+    grid = "grid"
+    epochs = "epochs"
+    optimisers = "optimisers"
+    online = "online"
+    warm = "warm"
+    everything = "all"
+
+
+@bench.command()
+def recommend(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Data sets in --data, or files of events.", metavar="DATA..."),
+    ] = None,
+    data: Annotated[Path, typer.Option(help="Folder of data sets.", metavar="DIR")] = Path(
+        "../shared/data"
+    ),
+    part: Annotated[
+        Recommend, choice("table, grid, epochs, optimisers, online, warm or all.")
+    ] = Recommend.table,
+    rank: Annotated[int, whole("Directions to learn.")] = 64,
+    seed: Annotated[int, whole("Of the split and of all that is drawn.")] = 0,
+    peers: Annotated[
+        bool, typer.Option(help="Others, and not only popularity.", metavar="")
+    ] = True,
+    ease_items: Annotated[int, whole("EASE is left out with more items.")] = 20_000,
+    user: User = None,
+    item: Item = None,
+    quick: Annotated[bool, flag("--quick", "Small grids; made-up choices without DATA.")] = False,
+    jobs: Annotated[int, whole("Threads.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder for the page.", metavar="DIR")] = Path(
+        "recommend"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Find what users chose, against popularity, item-kNN, EASE, ALS and BPR."""
+    from ..research.benchmarks.recommend import PARTS
+    from ..research.benchmarks.recommend_data import load, made_up, present
+    from ..research.benchmarks.recommend_peers import How
+
+    names = names or ([] if quick else present(data))
+    if not names and not quick:
+        raise ValueError(f"no data: {data} has none; name a file of events, or try --quick")
+    how = How(rank, seed, jobs, quick, peers, ease_items)
+    sets = [load(name, data, seed, user, item) for name in names] or [made_up(seed)]
+    wanted = tuple(PARTS) if part is Recommend.everything else (part.value,)
+    runs = {
+        f"{name}-{one.name}": lambda name=name, one=one: PARTS[name](one, how)
+        for one in sets
+        for name in wanted
+    }
+    _report("Recommendations", runs, out, as_json)
 
 
 def _report(title: str, parts: dict, out: Path, as_json: bool) -> None:

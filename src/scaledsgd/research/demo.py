@@ -4,7 +4,7 @@ colours ranked by comparisons. Nothing is downloaded."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ class Result:
     caption: str
     facts: dict
     in_words: bool = False  # whether the table holds words, not numbers
+    folds: dict[str, tuple[list, list]] = field(default_factory=dict)  # tables that open at a click
 
     def html(self) -> str:
         return report.section(
@@ -39,6 +40,7 @@ class Result:
             report.text(self.words),
             report.table(self.header, self.rows, self.in_words),
             report.figure(self.picture, self.caption),
+            *(report.folded(title, report.table(*both)) for title, both in self.folds.items()),
         )
 
 

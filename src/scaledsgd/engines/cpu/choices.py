@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+import scipy.linalg  # noqa: F401 (its BLAS is what Numba calls: loaded before it is looked for)
+from threadpoolctl import ThreadpoolController
 
 from ...core.choices import Choices
 from ...core.factors import Factors
@@ -16,6 +18,12 @@ from .thread_blocks import even_blocks
 
 # A thread gets at least so many choices between two waits: fewer run sooner than a thread wakes.
 _LEAST = 4096
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The libraries of this process, looked for once: that takes milliseconds."""
+    return ThreadpoolController()
 
 
 def run_squared(
@@ -65,7 +73,7 @@ def run_softmax(
     gn, mass = np.empty((jobs, N, r), np.float32), np.zeros((jobs, N), np.float32)
     room = np.empty((round.block, N), np.float32)
     alphas, total = np.linspace(*round.alphas, len(negatives), dtype=np.float32), 0.0
-    with threadpool_limits(1, "blas"):
+    with _blas().limit(limits=1, user_api="blas"):
         for block, (alpha, shared) in enumerate(zip(alphas, negatives, strict=True)):
             at = order[block * round.block : (block + 1) * round.block]
             users, items, weights = choices.users[at], choices.items[at], choices.weights[at]

@@ -1,0 +1,176 @@
+"""The benchmark of recommendations: its own rivals against brute force, its split, its measures."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from commands import runner
+
+from scaledsgd.research.benchmarks import recommend, recommend_data, recommend_peers
+from scaledsgd.research.benchmarks.recommend_adam import softmax_gradients
+from scaledsgd.research.benchmarks.recommend_data import Data, K, load, made_up, split
+from scaledsgd.research.benchmarks.recommend_peers import PEERS, How, contest
+
+HOW = How(rank=4, jobs=1, quick=True)
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return made_up(0, (40, 60, 500))
+
+
+def first_items(scores: np.ndarray, data: Data) -> np.ndarray:
+    """The K best that the user did not have, by sorting."""
+    scores = np.where(data.train.toarray()[data.users] > 0, -np.inf, scores[data.users])
+    return np.argsort(-scores, axis=1, kind="stable")[:, :K]
+
+
+def ask(model, data: Data) -> np.ndarray:
+    return model(data.users, data.seen(data.users))
+
+
+def test_popularity_is_how_often_an_item_was_chosen(data):
+    counts = np.tile(data.train.toarray().sum(axis=0), (data.train.shape[0], 1))
+    found = ask(recommend_peers.popularity(data.train, HOW), data)
+    assert (found == first_items(counts, data)).all()
+
+
+@pytest.mark.parametrize(("k", "shrink"), [(5, 0.0), (20, 10.0), (500, 1.0)])
+def test_neighbours_are_those_of_the_cosine(data, k, shrink):
+    X = data.train.toarray().astype(float)
+    n = X.sum(axis=0)
+    S = X.T @ X / np.maximum(np.sqrt(np.outer(n, n)) + shrink, 1e-9)
+    np.fill_diagonal(S, 0)
+    near = np.argsort(-S, axis=1, kind="stable")[:, :k]
+    W = np.zeros_like(S)
+    np.put_along_axis(W, near, np.take_along_axis(S, near, 1), 1)
+    scores = X @ W.T
+    found = ask(recommend_peers.item_knn(data.train, HOW, k=k, shrink=shrink), data)
+    theirs = first_items(scores, data)
+    if k > X.shape[1]:
+        mine, theirs = (np.take_along_axis(scores[data.users], at, 1) for at in (found, theirs))
+        assert mine == pytest.approx(theirs, rel=1e-5)
+    else:  # which of equal neighbours is the k-th may differ, and so a little in the order
+        mine, theirs = (data.measures(at)[f"ndcg@{K}"] for at in (found, theirs))
+        assert mine == pytest.approx(theirs, abs=0.02)
+
+
+def test_ease_regresses_each_item_on_the_others(data):
+    X, ridge = data.train.toarray().astype(float), 7.0
+    B = np.zeros((X.shape[1], X.shape[1]))
+    for j in range(X.shape[1]):
+        others = np.delete(np.arange(X.shape[1]), j)
+        A = X[:, others]
+        B[others, j] = np.linalg.solve(A.T @ A + ridge * np.eye(len(others)), A.T @ X[:, j])
+    found = ask(recommend_peers.ease(data.train, HOW, ridge=ridge), data)
+    assert np.mean(found == first_items(X @ B, data)) > 0.99  # but for ties in float32
+
+
+def test_few_items_are_ranked_as_far_as_there_are_any():
+    few = Data("few", *split(sp.csr_array(np.ones((3, 6))), 0.5, 0))
+    for name in ("popularity", "item-kNN", "EASE"):
+        found = ask(PEERS[name].fit(few.train, HOW, **PEERS[name].settings(True)[0]), few)
+        assert [set(row[row >= 0]) for row in found] == [set(row.indices) for row in few.test]
+
+
+def test_nothing_is_in_two_parts(data):
+    held = data.held_out(seed=0)
+    parts = [part.toarray() for part in (held.train, held.test, data.test)]
+    assert sum(parts).max() == 1
+    assert (parts[0] + parts[1] == data.train.toarray()).all()
+    assert (parts[0].sum(axis=1) > 0).all()
+
+
+def test_files_are_split_and_test_choices_that_were_trained_on_are_dropped(tmp_path):
+    for name, rows in (("train", ["a,1", "a,2", "b,1"]), ("test", ["a,3", "b,1", "b,2", "c,2"])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["who,what", *rows]))
+    data = load(tmp_path.name, tmp_path.parent, 0, None, None)
+    assert data.train.toarray().tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0]]
+    assert data.test.toarray().tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 0]]
+    assert data.users.tolist() == [0, 1]  # nothing is known of the third
+    data = load(str(tmp_path / "test.csv"), tmp_path, 0, "what", "who")
+    assert data.train.shape == (3, 3) and data.train.nnz + data.test.nnz == 4
+
+
+def test_measures_are_those_of_the_literature(data):
+    found = ask(recommend_peers.item_knn(data.train, HOW, k=10, shrink=1.0), data)
+    recall, ndcg = [], []
+    for row, user in zip(found, data.users, strict=True):
+        wanted = set(data.test[[user]].indices.tolist())
+        hits = [1 / np.log2(place + 2) for place, item in enumerate(row) if item in wanted]
+        recall.append(len(hits) / len(wanted))
+        ndcg.append(sum(hits) / sum(1 / np.log2(p + 2) for p in range(min(K, len(wanted)))))
+    measures = data.measures(found)
+    assert measures[f"recall@{K}"] == pytest.approx(np.mean(recall))
+    assert measures[f"ndcg@{K}"] == pytest.approx(np.mean(ndcg))
+    assert measures["coverage"] == len(np.unique(found)) / len(np.unique(data.train.indices))
+
+
+def test_test_items_that_nobody_chose_in_training_count():
+    data = Data("cold", sp.csr_array([[1, 1, 0, 0]]), sp.csr_array([[0, 0, 1, 1]]))
+    assert data.measures(np.array([[2]]))[f"recall@{K}"] == 0.5
+
+
+def test_what_is_watched_is_what_is_left(data):
+    """The last point of the curve is the model's own quality, whatever names rows have in it."""
+    runs, curves = recommend._ours(data, HOW)
+    for name, run in runs.items():
+        assert curves[name][-1][2] == pytest.approx(run.measures[f"ndcg@{K}"], abs=1e-3)
+
+
+def test_slopes_for_adam_are_those_of_the_loss():
+    rng = np.random.default_rng(0)
+    rows = [rng.standard_normal(shape) for shape in ((3, 4), (3, 4), (5, 4))]
+
+    def loss(x, v, w, tau=0.3, c=1.2):
+        x, v, w = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (x, v, w))
+        return (c * np.log(np.exp(x @ w.T / tau).sum(axis=1)) - (x * v).sum(axis=1) / tau).sum()
+
+    for n, slope in enumerate(softmax_gradients(*rows, 0.3, 1.2)):
+        for at in np.ndindex(slope.shape):
+            ends = []
+            for step in (1e-5, -1e-5):
+                moved = [part.copy() for part in rows]
+                moved[n][at] += step
+                ends.append(loss(*moved))
+            assert slope[at] == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["implicit ALS", "implicit BPR", "cornac BPR"])
+def test_others_rank_better_than_chance(data, name):
+    pytest.importorskip(PEERS[name].package)
+    assert contest(name, data, HOW).measures[f"recall@{K}"] > K / data.train.shape[1]
+
+
+def test_who_is_missing_is_named(data, monkeypatch):
+    monkeypatch.setattr(recommend_peers, "find_spec", lambda name: None)
+    assert "pip install" in PEERS["cornac BPR"].skipped(data, HOW)
+    assert "60 items" in PEERS["EASE"].skipped(data, HOW._replace(ease_items=50))
+
+
+@pytest.mark.parametrize("part", ["grid", "epochs", "optimisers", "online", "warm"])
+def test_every_part_has_a_table_and_facts(data, part):
+    result = recommend.PARTS[part](data, HOW)
+    assert all(len(row) == len(result.header) for row in result.rows)
+    assert json.loads(json.dumps(result.facts))["data"]["users"] == 40
+
+
+def test_the_command_makes_a_page_and_json(capsys, tmp_path, data, monkeypatch):
+    monkeypatch.setattr(recommend_data, "made_up", lambda seed: data)
+    command = ("bench", "recommend", "--quick", "--rank", "4", "--jobs", "1", "--no-peers")
+    code, out, _ = runner(capsys)(*command, "--out", str(tmp_path), "--json")
+    facts = json.loads(out)
+    assert code == 0 and (tmp_path / "index.html").exists()
+    found = facts["table-made-up"]
+    assert {"data", "how", "rows", "curves", "skipped", "grids", "tried"} <= set(found)
+    names = {"name", f"recall@{K}", f"ndcg@{K}", "coverage", "seconds", "search", "settings"}
+    assert all(names <= set(row) for row in found["rows"])
+    assert [row["name"] for row in found["rows"]] == ["ours", "ours, squared", "popularity"]
+
+
+def test_without_data_one_line_says_so(capsys, tmp_path):
+    code, _, told = runner(capsys)("bench", "recommend", "--data", str(tmp_path))
+    assert code == 2 and "no data" in told
+    code, _, told = runner(capsys)("bench", "recommend", "nowhere", "--data", str(tmp_path))
+    assert code == 2 and "nowhere: no data set" in told
