@@ -165,21 +165,21 @@ def speed(d: int = 500_000, rank: int = 16, count: int = 50_000_000, turns: int 
 def costs(calls: int = 2000, rows: int = 1_000_000, rank: int = 16) -> bool:
     """What a cluster adds to a step: calls, and blocks that are taken in and given back."""
     engine = RayEngine("local", workers=2)
-    crew, clock = engine.crew, time.perf_counter
+    pool, clock = engine.pool, time.perf_counter
     import ray
 
     begun = clock()
     for _ in range(calls):
-        crew.get([crew[0].ready.remote()])
+        pool.get([pool[0].ready.remote()])
     there_and_back = (clock() - begun) / calls
     begun = clock()
-    crew.get([crew[number].ready.remote() for number in range(calls)])
+    pool.get([pool[number].ready.remote() for number in range(calls)])
     in_a_row = (clock() - begun) / calls
     block = ray.put(np.zeros((rows, rank), np.float32))
     taken = []
     for _ in range(9):
         begun = clock()
-        ray.wait([crew[0].turned.remote(block, None)], fetch_local=False)
+        ray.wait([pool[0].turned.remote(block, None)], fetch_local=False)
         taken.append(clock() - begun - there_and_back)
     engine.close()
     size = 4 * rows * rank
@@ -235,7 +235,7 @@ def memory(d: int = 5_000_000, rank: int = 16, count: int = 25_000_000, workers:
         code = [sys.executable, __file__, "written", folder, str(d), str(count)]
         subprocess.run(code, check=True)  # not here: this process is the driver that is measured
         engine = RayEngine("local", workers=workers)
-        pids = [pid for _, pid in engine.crew.get([w.where.remote() for w in engine.crew.workers])]
+        pids = [pid for _, pid in engine.pool.get([w.where.remote() for w in engine.pool.workers])]
         watch = Watch(["self", *pids])
         time.sleep(0.5)
         _, *empty = watch.most.values()
@@ -305,8 +305,8 @@ class Deaths:
 
             def during(wait=wait):
                 time.sleep(wait)
-                worker = rng.choice(engine.crew.workers)
-                os.kill(engine.crew.get([worker.where.remote()])[0][1], signal.SIGKILL)
+                worker = rng.choice(engine.pool.workers)
+                os.kill(engine.pool.get([worker.where.remote()])[0][1], signal.SIGKILL)
 
             X, seconds = self.fit(engine, during)
             sound &= np.array_equal(X, whole)
@@ -335,7 +335,7 @@ class Deaths:
             engine = RayEngine(cluster.address, workers=2, checkpoint=checkpoint)
 
             def during(engine=engine, cluster=cluster, nodes=nodes):
-                where = engine.crew.get([engine.crew[1].where.remote()])[0][0]
+                where = engine.pool.get([engine.pool[1].where.remote()])[0][0]
                 lost = next(node for node in nodes if node.node_id == where)
                 cluster.remove_node(lost, allow_graceful=False)
 

@@ -34,7 +34,7 @@ def engine():
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)  # for the workers: not so long a name that sockets refuse it
         engine = RayEngine("local", workers=2)
-        engine.crew  # noqa: B018  (starts it)
+        engine.pool  # noqa: B018  (starts it)
         yield engine
         engine.close()
         assert not list(Path(folder).glob("scaledsgd-*")), "samples left on the disk"
@@ -203,7 +203,7 @@ def test_a_worker_that_dies_changes_nothing(engine):
 
     def kill(told):
         if told.epoch == 2:
-            _, pid = engine.crew.get([engine.crew[1].where.remote()])[0]
+            _, pid = engine.pool.get([engine.pool[1].where.remote()])[0]
             threading.Timer(0.05, os.kill, (pid, signal.SIGKILL)).start()
 
     assert np.array_equal(fit([kill]), fit())
@@ -215,7 +215,7 @@ def test_a_driver_that_dies_goes_on_from_its_checkpoint(engine, tmp_path):
 
     def model(callbacks=(), **changed):
         kept = RayEngine("local", workers=2, checkpoint=str(tmp_path / "kept"))
-        kept._crew = engine.crew
+        kept._pool = engine.pool
         how = {"random_state": 0, "epochs": 6, "tol": 0} | changed
         return MatrixCompleter(3, engine=kept, callbacks=callbacks, **how)
 
@@ -285,7 +285,7 @@ def test_an_address_where_nobody_answers():
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         code = (
             "from scaledsgd import RayEngine\n"
-            f"try: RayEngine({address!r}).crew\n"
+            f"try: RayEngine({address!r}).pool\n"
             "except ValueError as why: print(why)"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -23,9 +23,9 @@ _K = 20
 _SHARE = 0.1  # of a user's choices are held out, one at least, if she has three
 _USERS = 3000  # asked at most: the error of a mean NDCG is then below .005
 # Up to so many choices so many hold-outs: more make up for the noise of few.
-_FOLDS = ((20_000, 3), (100_000, 2), (np.inf, 1))
+_FOLDS = ((20_000, 3), (50_000, 2), (np.inf, 1))
 _SQUARED_EPOCHS = 5
-_SHORT, _LONG = (6, 128), (12, 256)  # epochs and negatives of a trial, and of one of the best
+_SHORT, _LONG = (6, 256), (12, 512)  # epochs and negatives of a trial, and of one of the best
 _CLOSE = 0.97  # of the better product's NDCG: the other one is tried again, too
 _LONGEST = 24  # epochs of the longest trial
 _GAINED = 0.01  # share of NDCG that twice the epochs must gain
@@ -37,7 +37,7 @@ _GRID = {
     "alpha0": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
     "ridge": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
     "tau": (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4),
-    "c": (0.9, 1.05, 1.2, 1.35, 1.5),
+    "c": (0.9, 1.05, 1.2, 1.35),
     "dot_ridge": (0.25, 0.5, 1.0, 2.0, 4.0),
 }
 

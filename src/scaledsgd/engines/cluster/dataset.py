@@ -15,17 +15,17 @@ from ...io.parquet import ParquetFile, parquet_files
 from ..base import Samples as AnySamples
 from ..cpu.sample_order import Next
 from .splits import Plan, RowGroup, Slab
-from .worker_pool import Crew
+from .worker_pool import WorkerPool
 
 _SLAB = 1 << 20  # samples of a piece
 _PROBED = 10_000  # rows from which the median of all is taken: it is good to a percent of them
 
 
 @dataclass
-class Scattered:
+class DistributedObservations:
     """Samples in splits. To a policy and a trainer they are as any `Observations`."""
 
-    crew: Crew
+    pool: WorkerPool
     splits: list[Any]
     shape: tuple[int, int]
     loss: Loss
@@ -33,7 +33,7 @@ class Scattered:
     size: float  # root mean square of the targets
     largest: float
     ids: list[np.ndarray]  # of the rows of each side, where files have names for them
-    apart: list[np.ndarray]  # positions in each split that are held out
+    held_out: list[np.ndarray]  # positions in each split that are held out
     negatives = None
     disposable = False
     sides = Observations.sides
@@ -48,9 +48,9 @@ class Scattered:
         return Observations(index, targets, self.shape, self.loss.name, self.symmetric)
 
     @classmethod
-    def handed_over(cls, observations: Any, crew: Crew) -> Scattered:
+    def handed_over(cls, observations: Any, pool: WorkerPool) -> DistributedObservations:
         """Observations given to the object store, unless they are scattered already."""
-        if isinstance(observations, Scattered):
+        if isinstance(observations, DistributedObservations):
             return observations
         import ray
 
@@ -60,15 +60,15 @@ class Scattered:
             index, targets = observations.index[part], observations.targets[part]
             splits.append(Slab([ray.put((index, targets))], len(targets)))
         return cls(
-            crew, splits, observations.shape, observations.loss, observations.symmetric,
+            pool, splits, observations.shape, observations.loss, observations.symmetric,
             observations.size, observations.largest, [], [np.zeros(0, int)] * len(splits),
         )  # fmt: skip
 
     @classmethod
     def files(
-        cls, crew: Crew, files: Any, columns: tuple[str | None, ...], target: str | None,
+        cls, pool: WorkerPool, files: Any, columns: tuple[str | None, ...], target: str | None,
         loss: Loss, symmetric: bool,
-    ) -> Scattered:  # fmt: skip
+    ) -> DistributedObservations:  # fmt: skip
         """The rows of Parquet files. Named columns hold ids, in the order of the loss's table;
         those without names are taken in the files' order, and hold row numbers."""
         import ray
@@ -78,7 +78,7 @@ class Scattered:
         sides = (0,) * loss.arity if symmetric else loss.sides
         ids = [np.zeros(0, int)] * (1 if symmetric else 2)
         squares = largest = 0.0
-        found = crew.each("found", splits, [(loss.name, named)] * len(splits))
+        found = pool.each("found", splits, [(loss.name, named)] * len(splits))
         for held, sum_of_squares, most in found:
             squares, largest = squares + sum_of_squares, max(largest, most)
             for side, new in zip(sides, held, strict=True):
@@ -90,26 +90,26 @@ class Scattered:
         else:
             shape, ids = (int(ids[0][-1]) + 1, int(ids[-1][-1]) + 1), []
         size = float(np.sqrt(squares / sum(split.count for split in splits)))
-        apart = [np.zeros(0, int)] * len(splits)
-        return cls(crew, splits, shape, loss, symmetric, size, largest, ids, apart)
+        held_out = [np.zeros(0, int)] * len(splits)
+        return cls(pool, splits, shape, loss, symmetric, size, largest, ids, held_out)
 
     def __len__(self) -> int:
-        return sum(split.count for split in self.splits) - sum(map(len, self.apart))
+        return sum(split.count for split in self.splits) - sum(map(len, self.held_out))
 
     @property
     def kind(self) -> str:
         return self.loss.name
 
-    def hold_out(self, positions: np.ndarray) -> tuple[Scattered, Chunk]:
+    def hold_out(self, positions: np.ndarray) -> tuple[DistributedObservations, Chunk]:
         """The samples without those at the positions, and those."""
-        return replace(self, apart=self._by_split(np.sort(positions))), self._picked(positions)
+        return replace(self, held_out=self._by_split(np.sort(positions))), self._picked(positions)
 
     def sampled(self, count: int, rng: np.random.Generator) -> Chunk:
         """Some of the samples, drawn at random."""
         everything = sum(split.count for split in self.splits)
-        apart = [first + own for first, own in zip(self._firsts(), self.apart, strict=True)]
+        held_out = [first + own for first, own in zip(self._firsts(), self.held_out, strict=True)]
         drawn = np.setdiff1d(
-            rng.integers(everything, size=count + count // 8), np.concatenate(apart)
+            rng.integers(everything, size=count + count // 8), np.concatenate(held_out)
         )
         return self._picked(rng.permutation(drawn)[:count])
 
@@ -124,8 +124,8 @@ class Scattered:
             probed = np.unique(np.linspace(0, self.shape[side] - 1, _PROBED).astype(np.int64))
             rows = np.union1d(index[:, columns], probed)
             there, counts = ray.put(rows), np.zeros(len(rows), np.int64)
-            arguments = [(there, columns, apart) for apart in self.apart]
-            for some in self.crew.each("counted", self.splits, arguments):
+            arguments = [(there, columns, held_out) for held_out in self.held_out]
+            for some in self.pool.each("counted", self.splits, arguments):
                 counts += some
             enough = np.median(counts[np.searchsorted(rows, probed)])
             kept &= (counts[np.searchsorted(rows, index[:, columns])] >= enough).all(axis=1)
@@ -147,7 +147,7 @@ class Scattered:
         order = np.argsort(positions, kind="stable")
         wanted = self._by_split(positions[order])
         named = [(split, own) for split, own in zip(self.splits, wanted, strict=True) if len(own)]
-        found = self.crew.each(
+        found = self.pool.each(
             "picked", [split for split, _ in named], [(own,) for _, own in named]
         )
         index, targets = (np.concatenate(column) for column in zip(*found, strict=True))

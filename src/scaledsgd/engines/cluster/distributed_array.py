@@ -17,13 +17,13 @@ class Block:
 
     ref: Any
     rows: int
-    turn: np.ndarray | None = None
+    rotation: np.ndarray | None = None
     gram: Any = None
     sketch: Any = None  # about the same, from some of the rows
     file: str | None = None  # where else it is
 
     def turned(self, T: np.ndarray) -> None:
-        self.turn = T if self.turn is None else self.turn @ T
+        self.rotation = T if self.rotation is None else self.rotation @ T
         for name in ("gram", "sketch"):
             G = getattr(self, name)
             if G is not None:
@@ -32,13 +32,13 @@ class Block:
 
     def present(self, rows: np.ndarray) -> np.ndarray:
         """Rows of the block in the basis of now."""
-        return rows if self.turn is None else rows @ self.turn.astype(rows.dtype)
+        return rows if self.rotation is None else rows @ self.rotation.astype(rows.dtype)
 
     def becomes(self, other: Block) -> None:
         self.__dict__.update(other.__dict__)
 
 
-class Spread:
+class DistributedArray:
     """As much of an array as training needs. Slices of it that begin and end with a block share its
     handles, as those of an array share its memory."""
 
@@ -59,7 +59,7 @@ class Spread:
         """The first row of every block, and the end."""
         return np.cumsum([0, *(block.rows for block in self.blocks)])
 
-    def __getitem__(self, rows: slice) -> Spread:
+    def __getitem__(self, rows: slice) -> DistributedArray:
         first, last, _ = rows.indices(len(self))
         starts = self.starts
         inside = [
@@ -67,20 +67,20 @@ class Spread:
             for block, (start, stop) in zip(self.blocks, pairwise(starts), strict=True)
             if first <= start and stop <= last
         ]
-        return Spread(inside, self.rank, self.dtype)
+        return DistributedArray(inside, self.rank, self.dtype)
 
-    def __setitem__(self, rows: slice, other: Spread) -> None:
+    def __setitem__(self, rows: slice, other: DistributedArray) -> None:
         for block, new in zip(self[rows].blocks, other.blocks, strict=True):
             block.becomes(replace(new))
 
-    def __imul__(self, factors: np.ndarray) -> Spread:
+    def __imul__(self, factors: np.ndarray) -> DistributedArray:
         for block in self.blocks:
             block.turned(np.diag(factors.astype(np.float64)))
         return self
 
-    def copy(self) -> Spread:
+    def copy(self) -> DistributedArray:
         """The same blocks under handles of their own."""
-        return Spread([replace(block) for block in self.blocks], self.rank, self.dtype)
+        return DistributedArray([replace(block) for block in self.blocks], self.rank, self.dtype)
 
     def named(self, index: np.ndarray) -> Iterator[tuple[Block, np.ndarray, np.ndarray]]:
         """The blocks that a list of rows names, each with which entries of the list and which of

@@ -18,11 +18,11 @@ from ...core.observations import Chunk, Observations
 from ..base import Engine, open_engine
 from ..cpu.sample_order import Next, share
 from ..schedule import Schedule, schedule
-from .dataset import ClusterSamples, Scattered
-from .distributed_array import Block, Spread
+from .dataset import ClusterSamples, DistributedObservations
+from .distributed_array import Block, DistributedArray
 from .splits import Plan
 from .worker import Job
-from .worker_pool import Crew
+from .worker_pool import WorkerPool
 
 # Samples whose rows come to the driver for an evaluation: their mean loss is good to a percent of
 # the loss's spread.
@@ -50,7 +50,7 @@ class RayEngine(Engine):
             raise ValueError(f"workers={workers}, threads={threads}: at least one of each")
         self.address, self.workers = address, workers
         self.threads, self.gpus, self.checkpoint = threads, gpus, checkpoint
-        self._crew: Crew | None = None
+        self._pool: WorkerPool | None = None
         self._starts = np.zeros(1, np.int64)  # of the blocks of X
         self._mean = 0.0  # of the squared slopes of the last samples
         self._libraries = ThreadpoolController()
@@ -65,23 +65,23 @@ class RayEngine(Engine):
         )  # fmt: skip
 
     @property
-    def crew(self) -> Crew:
+    def pool(self) -> WorkerPool:
         """The workers, who start when they are first needed."""
-        if self._crew is None:
-            self._crew = Crew(self.address, self.workers, self.threads, self.gpus)
-        return self._crew
+        if self._pool is None:
+            self._pool = WorkerPool(self.address, self.workers, self.threads, self.gpus)
+        return self._pool
 
     def close(self) -> None:
         """Let the workers go. What they hold has to be fetched before, as `model.factors` does."""
-        if self._crew is not None:
-            self._crew.close()
-            self._crew = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
     def open_files(
         self, files, columns: tuple, target: str | None, loss: Loss, symmetric: bool
-    ) -> Scattered:
+    ) -> DistributedObservations:
         """Observations that stay in their files."""
-        return Scattered.files(self.crew, files, columns, target, loss, symmetric)
+        return DistributedObservations.files(self.pool, files, columns, target, loss, symmetric)
 
     def start(self, shape, rank: int, loss: Loss, *, symmetric: bool, dtype, **how) -> Factors:
         """Gaussian factors, drawn where they will lie."""
@@ -90,9 +90,11 @@ class RayEngine(Engine):
         blocks = []
         for side in range(len(factors.sides)):
             for first, last in pairwise(_even(shape[side], each)):
-                ref = self.crew[len(blocks)].fresh.remote(factors, side, first, last)
+                ref = self.pool[len(blocks)].fresh.remote(factors, side, first, last)
                 blocks.append(Block(ref, last - first))
-        return replace(factors, X=Spread(blocks, rank, dtype), rows=None if symmetric else shape[0])
+        return replace(
+            factors, X=DistributedArray(blocks, rank, dtype), rows=None if symmetric else shape[0]
+        )
 
     def packed(self, factors: Factors) -> Factors:
         if not factors.gap:
@@ -101,15 +103,15 @@ class RayEngine(Engine):
 
     def put(self, X: Any) -> Any:
         """X in blocks; the driver keeps no copy."""
-        if isinstance(X, Spread) or X.ndim == 1:
+        if isinstance(X, DistributedArray) or X.ndim == 1:
             return X
         import ray
 
         parts = pairwise(self._starts.tolist())
         blocks = [Block(ray.put(np.ascontiguousarray(X[a:b])), b - a) for a, b in parts]
-        return Spread(blocks, X.shape[1], X.dtype)
+        return DistributedArray(blocks, X.shape[1], X.dtype)
 
-    def get(self, X: Spread) -> Any:
+    def get(self, X: DistributedArray) -> Any:
         """X stays where it is until somebody asks for it as an array."""
         return X
 
@@ -117,17 +119,17 @@ class RayEngine(Engine):
         """The samples on the workers' disks, by the blocks that they touch."""
         if observations.negatives is not None:
             raise ValueError("negatives are drawn on one machine: events train without a cluster")
-        given = Scattered.handed_over(observations, self.crew)
+        given = DistributedObservations.handed_over(observations, self.pool)
         meetings = self._lay_out(given.shape, given.symmetric, given.loss)
         plan = Plan(
-            uuid4().hex, given.splits, given.apart, meetings, self._starts, shift,
+            uuid4().hex, given.splits, given.held_out, meetings, self._starts, shift,
             str(np.dtype(dtype)), int(rng.integers(2**31)), self.workers,
         )  # fmt: skip
-        box, sizes = self.crew.sort(plan)
+        box, sizes = self.pool.sort(plan)
         seen = given.sampled(min(_EVALUATED, len(given)), rng)
         seen = Chunk(seen.index + np.array(shift), seen.targets.astype(dtype))
         data = ClusterSamples(plan, box, sizes, seen)
-        weakref.finalize(data, self.crew.forget, plan.name)
+        weakref.finalize(data, self.pool.forget, plan.name)
         return data
 
     def run(
@@ -146,15 +148,15 @@ class RayEngine(Engine):
                     continue
                 ran += last - first
                 blocks = [X.blocks[number] for number in group]
-                turns = [block.turn for block in blocks]
-                job = Job(data.box, bucket, data.key, part, loss.name, P, rates, cap, turns)
-                call = self.crew[g].run.options(num_returns=len(blocks) + 1)
+                rotations = [block.rotation for block in blocks]
+                job = Job(data.box, bucket, data.key, part, loss.name, P, rates, cap, rotations)
+                call = self.pool[g].run.options(num_returns=len(blocks) + 1)
                 *refs, answer = call.remote(job, *(block.ref for block in blocks))
                 for block, ref in zip(blocks, refs, strict=True):
                     block.becomes(Block(ref, block.rows))
                 told.append((blocks, answer))
         squares = 0.0
-        answers = self.crew.get([answer for _, answer in told])
+        answers = self.pool.get([answer for _, answer in told])
         for (blocks, _), answer in zip(told, answers, strict=True):
             squares += answer.squares
             for block, G in zip(blocks, answer.grams, strict=True):
@@ -166,42 +168,42 @@ class RayEngine(Engine):
     def scores(self, factors: Factors, index: np.ndarray, loss: Loss) -> np.ndarray:
         """z of every sample, computed here."""
         X = factors.X
-        if isinstance(X, Spread):
+        if isinstance(X, DistributedArray):
             rows, index = np.unique(index, return_inverse=True)
             X = self.rows(X, rows)
         return open_engine("cpu").scores(Factors(X), index.astype(np.int64), loss)
 
-    def rows(self, X: Spread, index: np.ndarray) -> np.ndarray:
+    def rows(self, X: DistributedArray, index: np.ndarray) -> np.ndarray:
         """The rows that an index names."""
         out, named = np.empty((index.size, X.rank), X.dtype), list(X.named(index.ravel()))
         calls = [
-            self.crew[number].take.remote(block.ref, rows)
+            self.pool[number].take.remote(block.ref, rows)
             for number, (block, _, rows) in enumerate(named)
         ]
-        answers = self.crew.get(calls)
+        answers = self.pool.get(calls)
         # A thread of BLAS then waits for more, spinning for 30 ms on a core that a worker may need.
         with self._libraries.limit(limits=1, user_api="blas"):
             for (block, at, _), rows in zip(named, answers, strict=True):
                 out[at] = block.present(rows)
         return out.reshape(*index.shape, X.rank)
 
-    def finite(self, X: Spread, index: np.ndarray) -> bool:
+    def finite(self, X: DistributedArray, index: np.ndarray) -> bool:
         return all(np.isfinite(G).all() for b in X.blocks if (G := b.sketch) is not None)
 
-    def gram(self, X: Spread) -> np.ndarray:
+    def gram(self, X: DistributedArray) -> np.ndarray:
         """X^T X from the Grams of its blocks."""
         unknown = [block for block in X.blocks if block.gram is None]
-        calls = [self.crew[n].gram.remote(block.ref) for n, block in enumerate(unknown)]
-        for block, G in zip(unknown, self.crew.get(calls), strict=True):
-            block.gram = G if block.turn is None else block.turn.T @ G @ block.turn
+        calls = [self.pool[n].gram.remote(block.ref) for n, block in enumerate(unknown)]
+        for block, G in zip(unknown, self.pool.get(calls), strict=True):
+            block.gram = G if block.rotation is None else block.rotation.T @ G @ block.rotation
         return np.sum([block.gram for block in X.blocks], axis=0)
 
-    def sketch(self, X: Spread) -> np.ndarray:
+    def sketch(self, X: DistributedArray) -> np.ndarray:
         if any(block.sketch is None for block in X.blocks):
             return self.gram(X)
         return np.sum([block.sketch for block in X.blocks], axis=0)
 
-    def transform(self, X: Spread, T: np.ndarray) -> None:
+    def transform(self, X: DistributedArray, T: np.ndarray) -> None:
         """X <- X T, when it is next touched."""
         for block in X.blocks:
             block.turned(T)
@@ -212,36 +214,36 @@ class RayEngine(Engine):
         for side in sides:
             for block in side.blocks:
                 small, own = scale * geo / np.sqrt(len(side)), [*key, number]
-                call = self.crew[number].sow
-                ref = call.remote(block.ref, block.turn, start, stop, small, own)
+                call = self.pool[number].sow
+                ref = call.remote(block.ref, block.rotation, start, stop, small, own)
                 block.becomes(Block(ref, block.rows))
                 number += 1
 
-    def write(self, folder: Path, arrays: list[Spread], stem: str) -> list[list[str]]:
+    def write(self, folder: Path, arrays: list[DistributedArray], stem: str) -> list[list[str]]:
         """Every block to a file, from which it comes from now on: should it be lost with its
         machine, Ray reads that instead of going back to the beginning."""
         known: dict[tuple, Block] = {}
         calls = []
         for block in (block for X in arrays for block in X.blocks):
-            same = block.ref, id(block.turn)
+            same = block.ref, id(block.rotation)
             if same in known:
                 block.becomes(replace(known[same]))
             elif block.file is None:
                 block.file = f"{stem}-{len(calls)}.npy"
-                worker, path = self.crew[len(calls)], str(folder / block.file)
-                calls.append(worker.write.remote(block.ref, block.turn, path))
-                block.ref, block.turn = worker.read.remote(path), None
+                worker, path = self.pool[len(calls)], str(folder / block.file)
+                calls.append(worker.write.remote(block.ref, block.rotation, path))
+                block.ref, block.rotation = worker.read.remote(path), None
                 known[same] = block
-        self.crew.get(calls)
+        self.pool.get(calls)
         return [[str(block.file) for block in X.blocks] for X in arrays]
 
-    def read(self, folder: Path, names: list[str], like: Spread) -> Spread:
+    def read(self, folder: Path, names: list[str], like: DistributedArray) -> DistributedArray:
         """Blocks from their files."""
         blocks = [
-            Block(self.crew[number].read.remote(str(folder / name)), block.rows, file=name)
+            Block(self.pool[number].read.remote(str(folder / name)), block.rows, file=name)
             for number, (name, block) in enumerate(zip(names, like.blocks, strict=True))
         ]
-        return Spread(blocks, like.rank, like.dtype)
+        return DistributedArray(blocks, like.rank, like.dtype)
 
     def _lay_out(self, shape, symmetric: bool, loss: Loss) -> Schedule:
         """Cut the rows into blocks, of which none has rows of both sides."""

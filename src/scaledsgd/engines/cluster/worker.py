@@ -35,7 +35,7 @@ class Job(NamedTuple):
     P: np.ndarray
     rates: np.ndarray
     cap: float
-    turns: list[np.ndarray | None]  # to the basis of this round, for each block
+    rotations: list[np.ndarray | None]  # to the basis of this round, for each block
 
 
 class Told(NamedTuple):
@@ -89,8 +89,8 @@ class Worker:
         ends = np.cumsum([len(block) for block in blocks])
         X = self._room(int(ends[-1]), rank, blocks[0].dtype)
         places = np.split(X, ends[:-1])
-        for place, block, turn in zip(places, blocks, job.turns, strict=True):
-            self._into(place, block, turn)
+        for place, block, rotation in zip(places, blocks, job.rotations, strict=True):
+            self._into(place, block, rotation)
         engine = self.engine
         samples = self._plan(job.plan).open(job.bucket)
         seed = np.random.SeedSequence([job.key, job.bucket]).generate_state(1, np.uint64)[0]
@@ -117,23 +117,25 @@ class Worker:
             rows[first - start : last - start] = empty.fresh(side, first, last)
         return rows
 
-    def sow(self, block: np.ndarray, turn, start: int, stop: int, scale: float, key) -> np.ndarray:
+    def sow(
+        self, block: np.ndarray, rotation, start: int, stop: int, scale: float, key
+    ) -> np.ndarray:
         """The block with fresh columns."""
-        block = self.turned(block, turn)
+        block = self.turned(block, rotation)
         block[:, start:] = 0
         rng = np.random.default_rng(key)
         block[:, start:stop] = scale * rng.standard_normal((len(block), stop - start))
         return block
 
-    def turned(self, block: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
+    def turned(self, block: np.ndarray, rotation: np.ndarray | None) -> np.ndarray:
         """A copy, in another basis."""
         out = np.empty_like(block)
-        self._into(out, block, turn)
+        self._into(out, block, rotation)
         return out
 
-    def write(self, block: np.ndarray, turn: np.ndarray | None, path: str) -> None:
+    def write(self, block: np.ndarray, rotation: np.ndarray | None, path: str) -> None:
         """To a file, which is there as a whole or not at all."""
-        block = self.turned(block, turn)
+        block = self.turned(block, rotation)
         clear_parts(Path(path))
         with whole_file(path) as file:
             np.save(file, block)
@@ -147,11 +149,11 @@ class Worker:
             self._held = aligned(rows, rank, dtype)
         return self._held[:rows]
 
-    def _into(self, place: np.ndarray, block: np.ndarray, turn: np.ndarray | None) -> None:
-        if turn is None:
+    def _into(self, place: np.ndarray, block: np.ndarray, rotation: np.ndarray | None) -> None:
+        if rotation is None:
             place[...] = block
         else:
-            self.algebra.transform(block, turn, place)
+            self.algebra.transform(block, rotation, place)
 
     def _about(self, block: np.ndarray) -> np.ndarray:
         few = len(block) <= _FEW

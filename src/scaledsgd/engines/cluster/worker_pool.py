@@ -17,7 +17,7 @@ from .worker import Worker
 _AHEAD = 2  # calls that wait at a worker: it never idles, and few results lie about
 
 
-class Crew:
+class WorkerPool:
     """Actors that Ray restarts when they die. Numbers past the last begin anew."""
 
     def __init__(self, address: str, workers: int, threads: int, gpus: float):

@@ -1,0 +1,215 @@
+"""Who chose what: what the recommender learns, answers, forgets and refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+from scaledsgd import Recommender, load
+from scaledsgd.estimators.recommender import seconds
+from scaledsgd.recommend.evaluation import evaluate, top_measures
+
+USERS, ITEMS, KINDS, EACH = 240, 120, 6, 12
+NAMES = {"user": "user", "item": "item"}
+
+
+def drawn(seed: int = 0, each: int = EACH) -> dict:
+    """Users who choose among the items of their kind, the popular ones more often; one in six of
+    their choices is any item."""
+    rng = np.random.default_rng(seed)
+    user = np.repeat(np.arange(USERS), each)
+    inside = (ITEMS // KINDS * rng.random(len(user)) ** 2).astype(int) * KINDS + user % KINDS
+    item = np.where(rng.random(len(user)) < 1 / 6, rng.integers(0, ITEMS, len(user)), inside)
+    return {"user": user, "item": item}
+
+
+def split(table: dict, share: float = 0.25, seed: int = 0) -> tuple[dict, dict]:
+    held = np.random.default_rng(seed).random(len(table["user"])) < share
+    return tuple({name: c[part] for name, c in table.items()} for part in (~held, held))
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Recommender:
+    train, _ = split(drawn())
+    return Recommender(rank=8, random_state=0).fit(train, **NAMES)
+
+
+def popularity(train: dict, test: dict) -> float:
+    """Recall@20 of the most popular items that a user has not had."""
+    seen, wanted = (
+        sp.csr_array((np.ones(len(t["user"])), (t["user"], t["item"])), shape=(USERS, ITEMS))
+        for t in (train, test)
+    )
+    wanted = wanted - wanted.multiply(seen > 0)
+    wanted.eliminate_zeros()
+    counts = np.asarray(seen.sum(axis=0), float)
+    return evaluate(lambda users: np.tile(counts, (len(users), 1)), seen, wanted, k=20)["recall@20"]
+
+
+@pytest.mark.parametrize("loss", ["softmax", "squared"])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_it_finds_what_users_choose_better_than_popularity(loss, jobs):
+    train, test = split(drawn())
+    model = Recommender(rank=8, loss=loss, n_jobs=jobs, random_state=0).fit(train, **NAMES)
+    assert model.evaluate(test)["recall@20"] > 1.5 * popularity(train, test)
+    told = model.measures_
+    assert told[model.policy_.loss][0] > told["popularity"][0]
+
+
+def test_its_measures_are_those_of_an_independent_implementation(fitted):
+    train, test = split(drawn())
+    found = fitted.evaluate(test, k=20)
+    had = {(u, i) for u, i in zip(train["user"], train["item"], strict=True)}
+    recall, ndcg = [], []
+    for user in range(USERS):
+        wanted = {i for u, i in zip(test["user"], test["item"], strict=True) if u == user}
+        wanted = {i for i in wanted if (user, i) not in had and i in fitted.item_ids}
+        if not wanted or user not in fitted.user_ids:
+            continue
+        first = fitted.recommend(user, k=20)[0].tolist()
+        hits = [place for place, item in enumerate(first) if item in wanted]
+        recall.append(len(hits) / len(wanted))
+        ideal = sum(1 / np.log2(place + 2) for place in range(min(20, len(wanted))))
+        ndcg.append(sum(1 / np.log2(place + 2) for place in hits) / ideal)
+    assert found["recall@20"] == pytest.approx(np.mean(recall))
+    assert found["ndcg@20"] == pytest.approx(np.mean(ndcg))
+
+
+def test_answers_keep_to_what_was_asked(fitted):
+    had = fitted.histories.of(fitted.user_ids.rows([3]))[1]
+    items, scores = fitted.recommend(3, k=10)
+    assert not set(items) & set(fitted.item_ids.names()[had]) and (np.diff(scores) <= 0).all()
+    assert set(fitted.recommend(3, k=3, candidates=[0, 1, 2, 3], filter_seen=False)[0]) <= {
+        0,
+        1,
+        2,
+        3,
+    }
+    assert items[0] not in fitted.recommend(3, k=10, exclude=items[:1])[0]
+    many, _ = fitted.recommend([3, 4], k=10)
+    assert many[0].tolist() == items.tolist()
+    near = fitted.similar(6, k=5)[0]
+    assert np.mean(near % KINDS == 0) > 0.5 and 6 not in near
+
+
+def test_shares_of_an_explanation_add_up_and_name_items_of_a_kind(fitted):
+    wanted = int(fitted.recommend(0, k=1)[0][0])
+    items, shares = fitted.explain(0, wanted)
+    assert shares.sum() == pytest.approx(1) and (np.diff(shares) <= 0).all()
+    assert items[0] % KINDS == wanted % KINDS
+
+
+def test_an_unknown_user_gets_what_a_trained_one_gets(fitted):
+    train, _ = split(drawn())
+    same = []
+    for user in range(60):
+        liked = np.unique(train["item"][train["user"] == user]).tolist()
+        folded = fitted.recommend(items=liked, k=10)[0]
+        same.append(np.isin(folded, fitted.recommend(user, k=10)[0]).mean())
+    assert np.mean(same) > 0.6
+
+
+def test_a_stream_from_nothing_learns_and_goes_on_after_a_save(tmp_path):
+    train, test = split(drawn())
+    order = np.random.default_rng(1).permutation(len(train["user"]))
+    batches = [{n: c[part] for n, c in train.items()} for part in np.array_split(order, 6)]
+    one, two = (Recommender(rank=8, random_state=0) for _ in range(2))
+    for number, batch in enumerate(batches):
+        one.partial_fit(batch, **NAMES)
+        if number == 3:  # killed, and begun anew from its file
+            two.save(tmp_path / "m")
+            two = load(tmp_path / "m")
+        two.partial_fit(batch, **NAMES)
+    assert np.array_equal(one.factors.compact(), two.factors.compact())
+    assert one.evaluate(test, **NAMES)["recall@20"] > 1.4 * popularity(train, test)
+
+
+@pytest.mark.parametrize("product", ["cosine", "dot"])
+def test_new_events_new_users_and_new_items_help(product):
+    train, test = split(drawn(each=16))
+    known = (train["user"] < 200) & (train["item"] < 114) & (np.arange(len(train["user"])) % 10 > 2)
+    old, new = ({n: c[part] for n, c in train.items()} for part in (known, ~known))
+    how = {"loss": "softmax", "product": product, "temperature": 0.2, "contrast": 1.1}
+    model = Recommender(rank=8, random_state=0, **how).fit(old, **NAMES)
+    before = model.evaluate(test)["recall@20"]
+    model.partial_fit(new, **NAMES)
+    after = model.evaluate(test)
+    assert after["recall@20"] > before and after["users"] > 200
+
+
+def test_a_saved_model_answers_as_it_did(fitted, tmp_path):
+    fitted.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.policy_ == fitted.policy_ and again.measures_.keys() == fitted.measures_.keys()
+    assert again.recommend(5, k=9)[0].tolist() == fitted.recommend(5, k=9)[0].tolist()
+    assert again.explain(5, 9)[1].tolist() == fitted.explain(5, 9)[1].tolist()
+
+
+def test_weights_and_half_life_weigh_the_loss():
+    # Everybody has chosen both; the weights say which is dear, or which is of late.
+    user = np.repeat(np.arange(60), 4)
+    item = np.tile([0, 1, 2, 3], 60)
+    weight = np.where(np.isin(item, (0, 1)) == (user % 2 == 0), 5.0, 0.2)
+    time = np.where(weight > 1, 100.0, 0.0)
+    table = {"user": user, "item": item, "weight": weight, "time": time}
+    for how, names in (
+        ({}, {"weight": "weight"}),
+        ({"half_life": 10}, {"time": "time"}),
+    ):
+        model = Recommender(rank=2, loss="squared", random_state=0, **how)
+        model.fit(table, **NAMES, **names)
+        for who, dear in ((0, {0, 1}), (1, {2, 3})):
+            assert set(model.recommend(who, k=2, filter_seen=False)[0]) == dear
+
+
+def test_it_says_when_it_is_no_better_than_popularity():
+    rng = np.random.default_rng(0)
+    user = np.repeat(np.arange(300), 6)
+    item = (100 * rng.random(len(user)) ** 3).astype(int)  # taste is the same for all
+    with pytest.warns(RuntimeWarning, match="no better than by popularity"):
+        model = Recommender(rank=16, random_state=0, alpha0=3.0, ridge=0.5, loss="squared")
+        model.fit({"user": user, "item": item}, **NAMES)
+
+
+def test_settings_are_scikit_learns():
+    model = Recommender(rank=3, temperature=0.2)
+    assert clone(model).get_params() == model.get_params()
+
+
+BAD = [
+    ({"weight": [1.0, 0.0, 1.0]}, "weight 0.0 is not above 0"),
+    ({"weight": [1.0, np.nan, 1.0]}, "not a finite number"),
+    ({"weight": [1.0, -2.0, 1.0]}, "weight -2.0 is not above 0"),
+]
+
+
+@pytest.mark.parametrize(("column", "told"), BAD)
+def test_wrong_weights_are_refused_in_one_line(column, told):
+    table = {"user": [1, 1, 2], "item": [1, 2, 1]} | column
+    with pytest.raises(ValueError, match=told) as why:
+        Recommender(rank=1).fit(table, **NAMES, weight="weight")
+    assert "\n" not in str(why.value)
+
+
+def test_wrong_questions_are_refused_in_one_line(fitted):
+    for ask, told in (
+        (lambda: fitted.recommend(99_999), "user 99999 was never seen in training"),
+        (lambda: fitted.recommend(3, candidates=[]), "candidates is empty"),
+        (lambda: fitted.recommend(3, k=ITEMS + 1), "is not a whole number from 1 to"),
+        (lambda: fitted.recommend(items=[]), "is empty"),
+        (lambda: fitted.recommend(3, items=[1]), "a user or a list of items"),
+        (lambda: Recommender(half_life="30x").fit({}, **NAMES), "half_life='30x'"),
+        (lambda: Recommender(half_life="1d").fit({"user": [1], "item": [1]}, **NAMES), "time="),
+        (lambda: Recommender(loss="hinge").fit({}, **NAMES), "loss='hinge'"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            ask()
+    assert seconds("2 min") == 120
+
+
+def test_top_measures_of_a_known_case():
+    test = sp.csr_array(np.array([[1, 0, 1, 0], [0, 0, 0, 1]]))
+    ndcg, recall = top_measures(np.array([[2, 1], [0, 1]]), test)
+    assert recall.tolist() == [0.5, 0] and ndcg[0] == pytest.approx(1 / (1 + 1 / np.log2(3)))
