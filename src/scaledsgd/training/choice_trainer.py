@@ -142,7 +142,7 @@ class ChoiceTrainer:
     def _descending(self, choices: Choices, epochs: int) -> Iterator[float]:
         """The same, with a look at the mean loss after each."""
         if epochs and self.policy.cosine:
-            self._set_lengths()
+            self._even_lengths()
         for k in range(epochs):
             yield self.softmax_epoch(choices, k / epochs, (k + 1) / epochs)
 
@@ -181,7 +181,7 @@ class ChoiceTrainer:
             ridges.append(self.policy.ridge * whole / whole.mean())
         return ridges
 
-    def _set_lengths(self) -> None:
+    def _even_lengths(self) -> None:
         """Bring rows to a length at which the softmax with cosines learns: to the squared loss it
         meant something else. Rows that nobody chose are drawn at random."""
         for side in self.factors.sides:
