@@ -28,8 +28,8 @@ _SQUARED_EPOCHS = 5
 _SHORT, _LONG = (6, 256), (12, 512)  # epochs and negatives of a trial, and of one of the best
 _CLOSE = 0.97  # of the better product's NDCG: the other one is tried again, too
 _LONGEST = 24  # epochs of the longest trial
-_GAINED = 0.01  # share of NDCG that twice the epochs must gain
-_SURE = 0.5  # standard errors by which the softmax must beat the squared loss
+_GAINED = 0.005  # share of NDCG that twice the epochs must gain
+_ALIKE = 0.99  # of the best NDCG: of ridges that are as good the strongest, which overfits least
 _DOT_TAU = 0.2  # temperature and ridge of a dot product are one number, but for the start
 
 # What is tried, in steps from the middle outward, one axis at a time.
@@ -151,8 +151,7 @@ class Tuner:
         changes = self._product()
         values, length = self._length(changes, epochs)
         told["softmax"] = values.mean()
-        gain = values.ndcg - base.ndcg
-        if gain.mean() <= _SURE * gain.std() / np.sqrt(len(gain)):
+        if values.ndcg.mean() <= base.ndcg.mean():
             return Found(policy, epochs, told)
         return Found(replace(policy, loss="softmax", **(changes | self.fixed)), length, told)
 
@@ -192,8 +191,9 @@ class Tuner:
                 return known[at]
 
             self._climbed(value, start, trials)
-            best = max(known, key=known.__getitem__)
-            tried.append((known[best], kind(best)))
+            most = max(known.values())
+            good = [at for at in known if known[at] >= (_ALIKE if kind is dot else 1) * most]
+            tried.append((most, kind(max(good))))
 
         if self.fixed.get("cosine", True):
             look(cosine, {"tau": 0.14, "c": 1.2}, trials=6)
@@ -207,7 +207,7 @@ class Tuner:
 
     def _length(self, changes: dict, epochs: int) -> tuple[Measures, int]:
         """As many epochs as help: twice as many, as long as that is better."""
-        length = min(_LONG[0], epochs)
+        length = min(_SHORT[0], epochs)
         values = self._softmax(changes, length, _LONG[1])
         while length < epochs:
             if length >= _LONGEST:  # what helped up to here is trusted once more

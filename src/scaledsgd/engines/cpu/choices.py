@@ -18,6 +18,7 @@ from .thread_blocks import even_blocks
 
 # A thread gets at least so many choices between two waits: fewer run sooner than a thread wakes.
 _LEAST = 4096
+_PART = 128  # of a block of the softmax: with fewer, threads wait for each other
 
 
 @cache
@@ -66,6 +67,7 @@ def run_softmax(
     """Threads share a block of choices, each with BLAS of its own; what they find for the
     negatives is added in their order, so that a result can be repeated."""
     U, V, r = kernels.padded(factors.left), kernels.padded(factors.right), factors.rank
+    jobs = max(1, min(jobs, round.block // _PART))
     N, P = negatives.shape[1], round.P.astype(np.float32)
     how = np.float32(round.tau), np.float32(round.c), round.cosine, np.float32(round.ridge)
     W, inverse = np.empty((N, r), np.float32), np.empty(N, np.float32)

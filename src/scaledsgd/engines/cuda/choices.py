@@ -34,9 +34,11 @@ def run_softmax(
     that do between them what would take CuPy dozens of launches."""
     r, width = U.shape[1], U.strides[0] // U.itemsize
 
+    names = ("gather", "exp_rows", "combine", "descend")
+    found = {name: kernels.choices(name, r, width, round.cosine) for name in names}
+
     def call(name: str, count: int, *arguments, blocks: int | None = None) -> None:
-        kernel = kernels.choices(name, r, width, round.cosine)
-        kernel((blocks or -(-count // 8),), (256,), arguments)
+        found[name]((blocks or -(-count // 8),), (256,), arguments)
 
     P, loss = cupy.asarray(round.P, np.float32), cupy.zeros(1)
     beta, c = np.float32(1 / round.tau), np.float32(round.c)
