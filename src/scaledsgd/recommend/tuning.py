@@ -28,7 +28,7 @@ _SQUARED_EPOCHS = 5
 _SHORT, _LONG = (6, 256), (12, 512)  # epochs and negatives of a trial, and of one of the best
 _CLOSE = 0.97  # of the better product's NDCG: the other one is tried again, too
 _LONGEST = 24  # epochs of the longest trial
-_GAINED = 0.005  # share of NDCG that twice the epochs must gain
+_GAINED = 0.01  # share of NDCG that twice the epochs must gain
 _ALIKE = 0.99  # of the best NDCG: of ridges that are as good the strongest, which overfits least
 _DOT_TAU = 0.2  # temperature and ridge of a dot product are one number, but for the start
 
@@ -207,17 +207,17 @@ class Tuner:
 
     def _length(self, changes: dict, epochs: int) -> tuple[Measures, int]:
         """As many epochs as help: twice as many, as long as that is better."""
-        length = min(_SHORT[0], epochs)
+        length, gain = min(_SHORT[0], epochs), 0.0
         values = self._softmax(changes, length, _LONG[1])
-        while length < epochs:
-            if length >= _LONGEST:  # what helped up to here is trusted once more
-                return values, min(2 * length, epochs)
-            longer = self._softmax(changes, min(2 * length, epochs), _LONG[1])
+        while length < min(_LONGEST, epochs):
+            twice = min(2 * length, epochs)
+            longer = self._softmax(changes, twice, _LONG[1])
             gain = longer.ndcg.mean() / max(values.ndcg.mean(), 1e-12) - 1
             if gain < _GAINED:
-                break
-            values, length = longer, min(2 * length, epochs)
-        return values, length
+                return values, length
+            values, length = longer, twice
+        # What helped much up to here is trusted once more.
+        return values, min(2 * length, epochs) if gain >= 2 * _GAINED else length
 
     def _softmax(self, changes: dict, epochs: int, negatives: int) -> Measures:
         """What a run with these settings reaches; no run is made twice."""
