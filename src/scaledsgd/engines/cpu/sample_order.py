@@ -10,7 +10,7 @@ Where there are many rows, two samples of a block hardly ever name the same one,
 matter which comes first: blocks are run where they lie, each gone through in steps of its own.
 Where there are few, a group of blocks is copied, one sample of each by turns.
 
-No order is stored (orders.py).
+No order is stored (permutations.py).
 """
 
 from __future__ import annotations
