@@ -295,9 +295,11 @@ class Recommender(Learner):
         check_is_fitted(self, "history_")
         row = self.user_ids.rows([user], "user")
         _, chosen, weights = self._histories.of(row)
-        if not len(chosen):
-            raise ValueError(f"user {user!r}: nothing is known of her choices")
         wanted = int(self.item_ids.rows([item], "item")[0])
+        others = chosen != wanted  # an item does not speak for itself
+        chosen, weights = chosen[others], weights[others]
+        if not len(chosen):
+            raise ValueError(f"user {user!r}: nothing is known of her other choices")
         shares = fold_in.shares(self.policy_, self._vectors()[1], chosen, weights, wanted)
         order = np.argsort(-shares)
         return self.item_ids.names()[chosen[order]], shares[order]

@@ -32,6 +32,8 @@ class LineFeed(Feed):
 
     def __init__(self, path: str, idle: float = np.inf, text: TextFormat = USUAL):
         self.live = path == "-"
+        if self.live and os.name == "nt":  # where only sockets can be waited for
+            raise InputError("-: a pipe cannot be followed on Windows: give a file")
         self.again = not self.live
         super().__init__("-" if self.live else str(Path(path).resolve()))
         self._name, self._idle, self._text = "stdin" if self.live else path, idle, text
