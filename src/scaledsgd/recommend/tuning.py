@@ -24,6 +24,7 @@ _SHARE = 0.1  # of a user's choices are held out, one at least, if she has three
 _USERS = 3000  # asked at most: the error of a mean NDCG is then below .005
 # Up to so many choices so many hold-outs: more make up for the noise of few.
 _FOLDS = ((20_000, 3), (50_000, 2), (np.inf, 1))
+_MOST = 1_000_000  # choices that a search looks at: those of some users, where there are more
 _SQUARED_EPOCHS = 5
 _SHORT, _LONG = (6, 256), (12, 512)  # epochs and negatives of a trial, and of one of the best
 _CLOSE = 0.97  # of the better product's NDCG: the other one is tried again, too
@@ -103,6 +104,22 @@ def _rows(choices: Choices, users: np.ndarray) -> sp.csr_array:
     return table[users]
 
 
+def some_users(choices: Choices, most: int, seed: int) -> Choices:
+    """The choices of users drawn at random, about `most` of them, or all.
+
+    >>> choices = Choices.of(np.repeat(np.arange(50), 4), np.tile(np.arange(4), 50), shape=(50, 4))
+    >>> len(some_users(choices, 40, seed=0)), len(some_users(choices, 500, seed=0))
+    (40, 200)
+    """
+    if len(choices) <= most:
+        return choices
+    count = np.bincount(choices.users, minlength=choices.shape[0])
+    order = np.random.default_rng([seed, 8]).permutation(len(count))
+    kept = np.zeros(len(count), bool)
+    kept[order[np.cumsum(count[order]) <= most]] = True
+    return choices[kept[choices.users]]
+
+
 def climb(value: Callable[[tuple], float], at: tuple, axes: Sequence[Sequence], trials: int):
     """The best point of a grid that steps along one axis at a time reach, and its value.
 
@@ -133,6 +150,7 @@ class Tuner:
         self, choices: Choices, begin: Callable[[ChoicePolicy], ChoiceTrainer], fixed: dict,
         seed: int,
     ):  # fmt: skip
+        choices = some_users(choices, _MOST, seed)
         folds = next(count for most, count in _FOLDS if len(choices) <= most)
         self.holdouts = [Holdout(choices, seed + k) for k in range(folds)]
         self.begin, self.fixed = begin, fixed
