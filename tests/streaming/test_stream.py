@@ -139,7 +139,7 @@ def test_the_same_stream_again_teaches_nothing(tmp_path):
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
 def test_kill_dash_nine(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    source = write(tmp_path / name, events(8000))
+    source = write(tmp_path / name, events(16_000))
     wanted = ["--new", "ranking", "--rank", "4", "--user", "user", "--item", "item"]
     wanted += ["--batch", "500", "--every", "500", "--json"]
 
@@ -147,14 +147,15 @@ def test_kill_dash_nine(name, tmp_path, monkeypatch, capsys):
         return ["stream", out, "--from", source, *wanted]
 
     assert main(words("whole")) == 0
-    rng = random.Random(0)
+    rng, killed = random.Random(0), 0
     for _ in range(3):
         process = subprocess.Popen([*COMMAND, *words("broken")], stdout=subprocess.PIPE)
         for _ in range(rng.randrange(1, 5)):  # that many checkpoints, and a little more
             process.stdout.readline()
         time.sleep(rng.random() * 0.02)
         process.kill()
-        assert process.wait() == -signal.SIGKILL
+        killed += process.wait() == -signal.SIGKILL  # on a busy machine one may be done by then
+    assert killed
     assert main(words("broken")) == 0
     assert same(tmp_path / "whole", tmp_path / "broken")
     hidden = {path.name for path in tmp_path.glob(".*")}
