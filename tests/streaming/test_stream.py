@@ -139,7 +139,7 @@ def test_the_same_stream_again_teaches_nothing(tmp_path):
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
 def test_kill_dash_nine(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    source = write(tmp_path / name, events(16_000))
+    source = write(tmp_path / name, events(40_000))
     wanted = ["--new", "ranking", "--rank", "4", "--user", "user", "--item", "item"]
     wanted += ["--batch", "500", "--every", "500", "--json"]
 
