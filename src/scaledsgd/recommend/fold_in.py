@@ -8,7 +8,6 @@ import numpy as np
 from ..training.choice_trainer import ChoicePolicy
 
 _ITEMS = 4096  # among which a choice is found, at most: as many again change nothing that is seen
-_USERS = 256  # at a time
 _COSINE_STEPS, _STEP = 30, 0.3
 _NEWTON_STEPS, _FURTHEST = 8, 4.0  # no score moves by more than that in a step
 
