@@ -99,7 +99,7 @@ def test_a_numba_that_lacks_a_name_is_survived(monkeypatch):
 
 
 def test_instructions_with_wrong_results_are_not_used(monkeypatch):
-    monkeypatch.setattr("scaledsgd.engines.cpu.llvm._all", lambda X, out: 0.0)
+    monkeypatch.setattr("scaledsgd.engines.cpu.llvm._all", lambda X, out, counter: 0.0)
     with pytest.warns(RuntimeWarning, match="wrong results"):
         assert intrinsics._chosen() is plain
 

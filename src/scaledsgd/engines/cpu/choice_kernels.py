@@ -12,6 +12,13 @@ import numpy as np
 import scipy.linalg  # noqa: F401  (np.dot inside compiled code calls SciPy's BLAS)
 from numba.extending import register_jitable
 
+from .intrinsics import arrive, arrived, give_way, prefetch
+from .prefetch import a_line
+
+_AHEAD, _FURTHER = 8, 32  # choices before its turn: a choice's rows are asked for, and the choice
+_ROWS = 256  # whose squares are added up before they are added to the rest
+_PATIENCE = 1000  # looks for others before a thread gives way
+
 _jit = numba.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 
 # Of exp below: 2^f on [-1/2, 1/2] by a polynomial, good to 2e-7, and the exponent's bits set by
@@ -35,6 +42,13 @@ def padded(X: np.ndarray) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(X, shape, strides)
 
 
+@register_jitable
+def _fetch(X, row):
+    """Begin to load a row."""
+    for q in range(0, X.shape[1], a_line(X)):
+        prefetch(X, row, q, 0)
+
+
 @_jit
 def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, means):
     """A step on the two rows of each choice that `order` names. Returns the sum of the squared
@@ -47,9 +61,29 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
     (n, m), (lu, li), squares = seen, ridges, 0.0
     one, zero = np.float32(1), np.float32(0)
     p, s = np.empty(r, np.float32), np.empty(r, np.float32)
-    for t in order:
-        x, v, w = U[users[t]], V[items[t]], theta * weights[t]
-        nu, ni, hu, hi = n[users[t]], m[items[t]], lu[users[t]], li[items[t]]
+    # Choices lie anywhere in memory, and so do their rows: both are asked for before their turn.
+    us, vs, ws = (
+        np.empty(_AHEAD, np.int64),
+        np.empty(_AHEAD, np.int64),
+        np.empty(_AHEAD, np.float32),
+    )
+    for t in range(len(order) + _AHEAD):
+        place = t % _AHEAD
+        u, i, w = us[place], vs[place], theta * ws[place]
+        if t < len(order):
+            if t + _FURTHER < len(order):
+                at = order[t + _FURTHER]
+                prefetch(users, at, 0, 0)
+                prefetch(items, at, 0, 0)
+                prefetch(weights, at, 0, 0)
+            at = order[t]
+            us[place], vs[place], ws[place] = users[at], items[at], weights[at]
+            _fetch(U, us[place])
+            _fetch(V, vs[place])
+        if t < _AHEAD:
+            continue
+        x, v = U[u], V[i]
+        nu, ni, hu, hi = n[u], m[i], lu[u], li[i]
         bu, bi = w / nu, w / ni
         z, lever = zero, zero
         for q in range(r):
@@ -67,6 +101,40 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
             x[q] = xq + p[q] * (e * vq - bu * (grams[1, q] + hu) * xq)
             v[q] = vq + s[q] * (e * xq - bi * (grams[0, q] + hi) * vq)
     return squares
+
+
+@_jit
+def deal(order, users, items, left, right, jobs):
+    """The choices that `order` names by task, in their order, and where each task begins: by
+    sub-round, then by thread. left, right : the block of each user, and of each item."""
+    ends = np.zeros(jobs * jobs + 1, np.int64)
+    tasks, out = np.empty(len(order), np.int16), np.empty_like(order)
+    for k in range(len(order)):
+        u = left[users[order[k]]]
+        tasks[k] = (right[items[order[k]]] - u) % jobs * jobs + u
+        ends[tasks[k] + 1] += 1
+    ends = np.cumsum(ends)
+    heads = ends.copy()
+    for k in range(len(order)):
+        out[heads[tasks[k]]] = order[k]
+        heads[tasks[k]] += 1
+    return out, ends
+
+
+@_jit
+def squares(X, r, weights):
+    """x_q^2 summed over the rows with each of the weights (k, d): (k, r)."""
+    out, part = np.zeros((len(weights), r)), np.empty((len(weights), r), X.dtype)
+    for start in range(0, len(X), _ROWS):  # sums of few in the precision of X
+        part[:] = 0
+        for row in range(start, min(start + _ROWS, len(X))):
+            x = X[row]
+            for k in range(len(weights)):
+                w = X.dtype.type(weights[k, row])
+                for q in range(r):
+                    part[k, q] += w * x[q] * x[q]
+        out += part
+    return out
 
 
 @register_jitable
@@ -95,29 +163,34 @@ def exp_rows(S, sums):
         sums[b] = total
 
 
-@_jit
-def gather(X, rows, out, inverse, cosine):
-    """out <- X[rows], of unit length for cosines; `inverse` is 1 over the length, else 1."""
-    one, r = np.float32(1), out.shape[1]
-    for b in range(len(rows)):
-        x, length = X[rows[b]], np.float32(1e-20)
-        for q in range(r):
-            length += x[q] * x[q]
-        inverse[b] = one / np.sqrt(length) if cosine else one
-        for q in range(r):
-            out[b, q] = x[q] * inverse[b]
+@register_jitable
+def _gather(x, out, cosine):
+    """out <- x, of unit length for cosines. Returns 1 over the length, else 1."""
+    over, length = np.float32(1), np.float32(1e-20)
+    for q in range(len(out)):
+        length += x[q] * x[q]
+    if cosine:
+        over /= np.sqrt(length)
+    for q in range(len(out)):
+        out[q] = x[q] * over
+    return over
 
 
-@_jit
-def project(G, A, inverse):
-    """Gradients of cosines: each loses its part along its own row, of unit length in A, and is
+@register_jitable
+def _project(g, a, over):
+    """The gradient of a cosine: it loses its part along its own row, of unit length in a, and is
     divided by the row's length."""
-    for b in range(len(G)):
-        along = np.float32(0)
-        for q in range(G.shape[1]):
-            along += G[b, q] * A[b, q]
-        for q in range(G.shape[1]):
-            G[b, q] = (G[b, q] - along * A[b, q]) * inverse[b]
+    along = np.float32(0)
+    for q in range(len(g)):
+        along += g[q] * a[q]
+    for q in range(len(g)):
+        g[q] = (g[q] - along * a[q]) * over
+
+
+@register_jitable
+def _descend(x, h, alpha):
+    for q in range(len(h)):
+        x[q] -= alpha * h[q]
 
 
 @_jit
@@ -133,27 +206,26 @@ def _levers(A, P):
 
 
 @_jit
-def softmax(
-    U, V, users, items, weights, W, P, alpha, tau, c, cosine, ridge, S, gu, gi, gn, mass
-):  # fmt: skip
+def _gradients(U, V, users, items, weights, W, P, alpha, how, S, gu, gi, gn, mass, room):
     """Gradients of some choices of a block. Returns the sum of their losses.
 
     W : (N, r) rows of the negatives, of unit length for cosines.
-    S : (b, N) room for the scores.
+    S, room : (b, N), (3, b, r) room for the scores and for rows.
     gu, gi : (b, r) gradients of the users' and of the items' rows.
     gn : (N, r) those of the negatives, not yet projected; mass (N,): their curvature.
 
     With dot products a step is divided by 1 + its own curvature, as an implicit one would be.
     """
+    tau, c, cosine, ridge = how
     b, r = gu.shape
-    A, B, C = (
-        np.empty((b, r), np.float32),
-        np.empty((b, r), np.float32),
-        np.empty((b, r), np.float32),
-    )
+    A, B, C = room[0, :b], room[1, :b], room[2, :b]
     ia, ib, sums = np.empty(b, np.float32), np.empty(b, np.float32), np.empty(b, np.float32)
-    gather(U, users, A, ia, cosine)
-    gather(V, items, B, ib, cosine)
+    for k in range(b):
+        if k + _AHEAD < b:
+            _fetch(U, users[k + _AHEAD])
+            _fetch(V, items[k + _AHEAD])
+        ia[k] = _gather(U[users[k]], A[k], cosine)
+        ib[k] = _gather(V[items[k]], B[k], cosine)
     one, beta, loss = np.float32(1), np.float32(1) / tau, 0.0
     for k in range(b):
         for q in range(r):
@@ -172,8 +244,9 @@ def softmax(
         loss += weights[k] * (c * np.log(sums[k]) - beta * own)
     np.dot(S.T, C, gn)
     if cosine:
-        project(gu, A, ia)
-        project(gi, B, ib)
+        for k in range(b):
+            _project(gu[k], A[k], ia[k])
+            _project(gi[k], B[k], ib[k])
         return loss
     lu, li = _levers(A, P[0]), _levers(B, P[1])
     for k in range(b):
@@ -189,10 +262,75 @@ def softmax(
 
 
 @_jit
-def descend(X, rows, G, P, alpha):
-    """X[rows] -= alpha G P; rows may repeat."""
-    H = np.dot(G, P)
-    for b in range(len(rows)):
-        x = X[rows[b]]
-        for q in range(H.shape[1]):
-            x[q] -= alpha * H[b, q]
+def wait(counter, target):
+    """Return when so many have arrived. Whoever waits for long lets others have its core."""
+    arrive(counter)
+    tries = 0
+    while arrived(counter) < target:
+        tries += 1
+        if tries > _PATIENCE:
+            give_way()
+
+
+@_jit
+def softmax(
+    thread, threads, counter, U, V, users, items, weights, negatives, P, alphas, how, shared
+):  # fmt: skip
+    """All blocks of a round, of which each thread has a part: choices by their place, and rows by
+    their number, so that none writes what another one reads or writes. Threads wait for each other
+    twice a block. Returns the sum of the losses of this thread's choices.
+
+    users, items, weights : (blocks, b); a choice of weight 0 is none.
+    negatives : (blocks, N).
+    shared : what threads fill for each other. Two sets, since one thread may begin a block while
+        another still ends the last: rows of negatives (2, N, r) and 1 over their lengths (2, N);
+        hu and hi (b, r), gn (threads, N, r), mass (threads, N).
+    """
+    rows, lengths, hu, hi, gn, mass = shared
+    cosine, (b, r), N, total, waits = how[2], hu.shape, negatives.shape[1], 0.0, 0
+    first, last = thread * b // threads, (thread + 1) * b // threads
+    S, room = np.empty((last - first, N), np.float32), np.empty((3, last - first, r), np.float32)
+    gu, gi = np.empty((last - first, r), np.float32), np.empty((last - first, r), np.float32)
+    mine, G, H = np.empty(N, np.int64), np.empty((N, r), np.float32), np.empty((N, r), np.float32)
+    one, beta = np.float32(1), np.float32(1) / how[0]
+    for block in range(len(negatives)):
+        alpha, own, W, over = alphas[block], 0, rows[block % 2], lengths[block % 2]
+        for j in range(N):
+            if j + _AHEAD < N and negatives[block, j + _AHEAD] % threads == thread:
+                _fetch(V, negatives[block, j + _AHEAD])
+            if negatives[block, j] % threads == thread:
+                over[j] = _gather(V[negatives[block, j]], W[j], cosine)
+                mine[own] = j
+                own += 1
+        waits += threads
+        wait(counter, waits)
+        part = users[block, first:last], items[block, first:last], weights[block, first:last]
+        total += _gradients(
+            U, V, *part, W, P, alpha, how, S, gu, gi, gn[thread], mass[thread], room
+        )
+        np.dot(gu, P[1], hu[first:last])
+        np.dot(gi, P[0], hi[first:last])
+        waits += threads
+        wait(counter, waits)
+        for k in range(b):
+            if users[block, k] % threads == thread:
+                _descend(U[users[block, k]], hu[k], alpha)
+            if items[block, k] % threads == thread:
+                _descend(V[items[block, k]], hi[k], alpha)
+        for k in range(own):
+            j, curvature = mine[k], np.float32(0)
+            G[k] = gn[0, j]
+            for other in range(1, threads):
+                G[k] += gn[other, j]
+            if cosine:
+                _project(G[k], W[j], over[j])
+                continue
+            for other in range(threads):
+                curvature += mass[other, j]
+            G[k] /= one + alpha * beta * beta * curvature
+        np.dot(G[:own], P[0], H[:own])
+        for k in range(own):
+            if k + _AHEAD < own:
+                _fetch(V, negatives[block, mine[k + _AHEAD]])
+            _descend(V[negatives[block, mine[k]]], H[k], alpha)
+    return total

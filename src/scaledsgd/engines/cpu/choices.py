@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from threading import Lock
 
 import numpy as np
 import scipy.linalg  # noqa: F401 (its BLAS is what Numba calls: loaded before it is looked for)
@@ -14,11 +15,15 @@ from ...core.choices import Choices
 from ...core.factors import Factors
 from ..base import SoftmaxRound, SquaredRound
 from . import choice_kernels as kernels
+from .intrinsics import CONCURRENT
 from .thread_blocks import even_blocks
 
 # A thread gets at least so many choices between two waits: fewer run sooner than a thread wakes.
 _LEAST = 4096
-_PART = 128  # of a block of the softmax: with fewer, threads wait for each other
+_PART = 32  # of a block of the softmax: products of fewer rows are slow
+
+# Threads that wait for each other must all have begun: one such group at a time has the pool.
+_together = Lock()
 
 
 @cache
@@ -50,11 +55,8 @@ def run_squared(
     jobs = max(1, min(jobs, int(np.sqrt(len(order) / _LEAST))))
     if jobs == 1:
         return work(order)
-    left, right = (even_blocks(seen, jobs) for seen in round.seen)
-    u, v = left[choices.users[order]], right[choices.items[order]]
-    task = (v.astype(np.int16) - u) % jobs * jobs + u  # by sub-round, then by thread
-    by_task = order[np.argsort(task, kind="stable")]
-    ends = np.searchsorted(np.sort(task), np.arange(jobs * jobs + 1))
+    left, right = (even_blocks(seen, jobs).astype(np.int16) for seen in round.seen)
+    by_task, ends = kernels.deal(order, choices.users, choices.items, left, right, jobs)
     parts = [by_task[a:b] for a, b in pairwise(ends)]
     rounds = [parts[s * jobs : (s + 1) * jobs] for s in range(jobs)]
     return sum(sum(threads(work, some)) for some in rounds)
@@ -66,35 +68,22 @@ def run_softmax(
 ) -> float:  # fmt: skip
     """Threads share a block of choices, each with BLAS of its own; what they find for the
     negatives is added in their order, so that a result can be repeated."""
-    U, V, r = kernels.padded(factors.left), kernels.padded(factors.right), factors.rank
-    jobs = max(1, min(jobs, round.block // _PART))
-    N, P = negatives.shape[1], round.P.astype(np.float32)
+    jobs = max(1, min(jobs if CONCURRENT else 1, round.block // _PART))
+    (blocks, N), r, b = negatives.shape, factors.rank, round.block
+    padding = np.zeros(blocks * b - len(order), order.dtype)
+    order = np.concatenate([order, padding]).reshape(blocks, b)
+    columns = [column[order] for column in (choices.users, choices.items, choices.weights)]
+    columns[2].ravel()[len(columns[2].ravel()) - len(padding) :] = 0
+    rooms = (2, N, r), (2, N), (b, r), (b, r), (jobs, N, r), (jobs, N)
+    shared = tuple(np.empty(shape, np.float32) for shape in rooms)
     how = np.float32(round.tau), np.float32(round.c), round.cosine, np.float32(round.ridge)
-    W, inverse = np.empty((N, r), np.float32), np.empty(N, np.float32)
-    gu, gi = (np.empty((round.block, r), np.float32) for _ in range(2))
-    gn, mass = np.empty((jobs, N, r), np.float32), np.zeros((jobs, N), np.float32)
-    room = np.empty((round.block, N), np.float32)
-    alphas, total = np.linspace(*round.alphas, len(negatives), dtype=np.float32), 0.0
-    with _blas().limit(limits=1, user_api="blas"):
-        for block, (alpha, shared) in enumerate(zip(alphas, negatives, strict=True)):
-            at = order[block * round.block : (block + 1) * round.block]
-            users, items, weights = choices.users[at], choices.items[at], choices.weights[at]
-            kernels.gather(V, shared, W, inverse, round.cosine)
-            cuts = np.linspace(0, len(at), jobs + 1).astype(int)
+    alphas = np.linspace(*round.alphas, blocks, dtype=np.float32)
+    U, V = kernels.padded(factors.left), kernels.padded(factors.right)
+    steps = U, V, *columns, negatives, round.P.astype(np.float32), alphas, how, shared
+    counter = np.zeros(1, np.intp)
 
-            def work(t, part=(users, items, weights), cuts=cuts, alpha=alpha):
-                at = slice(cuts[t], cuts[t + 1])
-                users, items, weights = (column[at] for column in part)
-                rooms = room[at], gu[at], gi[at], gn[t], mass[t]
-                return kernels.softmax(U, V, users, items, weights, W, P, alpha, *how, *rooms)
+    def work(thread: int) -> float:
+        return kernels.softmax(thread, jobs, counter, *steps)
 
-            total += sum(threads(work, list(range(jobs))))
-            G = gn.sum(axis=0) if jobs > 1 else gn[0]
-            if round.cosine:
-                kernels.project(G, W, inverse)
-            else:
-                G /= (1 + alpha / round.tau**2 * mass.sum(axis=0))[:, None]
-            kernels.descend(U, users, gu[: len(at)], P[1], alpha)
-            kernels.descend(V, items, gi[: len(at)], P[0], alpha)
-            kernels.descend(V, shared, G, P[0], alpha)
-    return total
+    with _together, _blas().limit(limits=1, user_api="blas"):
+        return sum(threads(work, list(range(jobs))))

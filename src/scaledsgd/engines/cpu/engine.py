@@ -15,15 +15,13 @@ from ...core.linalg import LINE, NumpyAlgebra, aligned, floored, pitch
 from ...core.losses import Loss
 from ...core.observations import Observations
 from ..base import Chunk, Engine, SoftmaxRound, SquaredRound
-from . import step_kernels
+from . import choice_kernels, step_kernels
 from .choices import run_softmax, run_squared
 from .sample_order import MiniBatch, Next
 from .thread_blocks import TOGETHER, DrawnNegatives, ThreadBlocks, blocks, in_turn, meetings
 
 # Bytes of X that are fetched in time without being asked for: they are in the second-level cache.
 NEAR = 1 << 20
-
-_ROWS = 1 << 13  # looked at together: in float64 they stay in the second-level cache
 
 # A thread gets at least this many samples: fewer run sooner than a thread wakes.
 _LEAST = 4096
@@ -69,11 +67,7 @@ class CpuEngine(NumpyAlgebra, Engine):
         step_kernels.scale(X, columns.astype(X.dtype))
 
     def squares(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        out = np.zeros((len(weights), X.shape[1]))
-        for start in range(0, len(X), _ROWS):
-            part = slice(start, start + _ROWS)
-            out += weights[:, part] @ np.square(X[part], dtype=np.float64)
-        return out
+        return choice_kernels.squares(choice_kernels.padded(X), X.shape[1], weights)
 
     def set_lengths(self, X: np.ndarray, length: float, rng: np.random.Generator) -> None:
         lengths = np.linalg.norm(X, axis=1)

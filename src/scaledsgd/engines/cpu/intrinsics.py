@@ -33,3 +33,5 @@ WIDTHS: tuple[int, ...] = bodies.WIDTHS
 load, store, zeros = bodies.load, bodies.store, bodies.zeros
 total, totals = bodies.total, bodies.totals
 prefetch, move = bodies.prefetch, bodies.move
+arrive, arrived, give_way = bodies.arrive, bodies.arrived, bodies.give_way
+CONCURRENT: bool = bodies is not plain  # whether threads can wait for each other in compiled code

@@ -249,6 +249,40 @@ def _move(typing_context, out, t, array, s, count):
     return types.void(out, t, array, s, count), generate
 
 
+def _arrive(typing_context, counter):
+    """Add 1 to counter[0], which other threads see with all that was written before."""
+
+    def generate(context, builder, signature, arguments):
+        place = address(context, builder, signature, arguments, 0, range(0))
+        pointer = builder.bitcast(place, cgutils.intp_t.as_pointer())
+        builder.atomic_rmw("add", pointer, cgutils.intp_t(1), "seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(counter), generate
+
+
+def _arrived(typing_context, counter):
+    """counter[0] as other threads have left it."""
+
+    def generate(context, builder, signature, arguments):
+        place = address(context, builder, signature, arguments, 0, range(0))
+        pointer = builder.bitcast(place, cgutils.intp_t.as_pointer())
+        return builder.load_atomic(pointer, "seq_cst", cgutils.intp_t.width // 8)
+
+    return types.intp(counter), generate
+
+
+def _give_way(typing_context):
+    """Let another thread have this core."""
+
+    def generate(context, builder, signature, arguments):
+        kind = ir.FunctionType(cgutils.int32_t, [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 load: Any = known(_load)
 store: Any = known(_store)
 zeros: Any = known(_zeros)
@@ -256,22 +290,27 @@ total: Any = known(_total)
 totals: Any = known(_totals)
 prefetch: Any = known(_prefetch)
 move: Any = known(_move)
+arrive: Any = known(_arrive)
+arrived: Any = known(_arrived)
+give_way: Any = known(_give_way)
 
 
 @numba.njit(cache=True)
-def _all(X, out):
+def _all(X, out, counter):
     """Every operation once."""
+    arrive(counter)
+    give_way()
     prefetch(X, 0, 0, 0)
     move(out, 0, X, 0, 4)
     a, b = load(X, 0, 0, 3, 4), load(X, 1, 0, 4, 4)
     first, second = totals(a * b, b - a)
     store(out, 1, 0, 4, first * a + zeros(X, 4))
-    return total(b) + second
+    return total(b) + second + arrived(counter)
 
 
 def check() -> None:
     """Raise unless this Numba compiles all of them, and to what they should be."""
     X, out = np.arange(8.0).reshape(2, 4), np.zeros((2, 4))
     right = [[0, 1, 2, 3], [0, 17, 34, 0]]  # 0 4 + 1 5 + 2 6 = 17
-    if _all(X, out) != 22 + 19 or out.tolist() != right:
+    if _all(X, out, np.zeros(1, np.intp)) != 22 + 19 + 1 or out.tolist() != right:
         raise RuntimeError("vector instructions give wrong results")

@@ -53,3 +53,20 @@ def move(out, t, array, s, count):
     """out[t] = array[s], rows of `count` items."""
     for c in range(count):
         out[t, c] = array[s, c]
+
+
+@register_jitable
+def arrive(counter):
+    """Add 1 to counter[0], which only one thread may do."""
+    counter[0] += 1
+
+
+@register_jitable
+def arrived(counter):
+    """counter[0]."""
+    return counter[0]
+
+
+@register_jitable
+def give_way():
+    """Nothing: there is no other thread to wait for."""
