@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scaledsgd import ItemRanker, MatrixCompleter
+from scaledsgd import ItemRanker, MatrixCompleter, Recommender
 from scaledsgd.io import model_file as store
 from scaledsgd.streaming.sources import open_feed
 from scaledsgd.streaming.stream import Stream
@@ -76,9 +76,7 @@ def speed(folder: Path) -> None:
         "item-item": (lambda: ItemRanker(**ranking), numbers, EVENTS),
         "item-item, 2 threads": (lambda: ItemRanker(**ranking, n_jobs=2), numbers, EVENTS),
         "item-item, ids are words": (lambda: ItemRanker(**ranking, n_jobs=2), words, EVENTS),
-        "user-item": (
-            lambda: ItemRanker(**ranking, mode="user-item", n_jobs=2), numbers, EVENTS,
-        ),
+        "recommender": (lambda: Recommender(**ranking, n_jobs=2), numbers, EVENTS),
         "matrix": (
             lambda: MatrixCompleter(**ranking, dtype="float32", n_jobs=2), numbers, ENTRIES,
         ),

@@ -49,18 +49,9 @@ def test_ratings_in_answers_out(run):
     assert [r["item"] for r in json.loads(out)] == model.recommend(["red3", "blue4"], 3)[0].tolist()
 
 
-def test_users_and_items_from_the_command_line(run):
-    code, _, _ = run(*FIT, "--mode", "user-item", "--negatives", "popularity")
-    assert code == 0
-    code, out, _ = run("recommend", "m.model", "u3", "-k", "3", "--seen")
-    expected = load("m.model").recommend("u3", 3, exclude_seen=False)[0]
-    assert code == 0 and [row["item"] for row in json.loads(out)] == expected.tolist()
-
-
-@pytest.mark.parametrize("mode", ["item-item", "user-item"])
-def test_what_users_chose_later_is_found_among_all_items(run, mode):
+def test_what_users_chose_later_is_found_among_all_items(run):
     """Against the places that recommend gives them, counted here."""
-    run(*FIT, "--mode", mode)
+    run(*FIT)
     model, table = load("m.model"), two_kinds()
     had = set(zip(table["who"], table["what"], strict=True))
     later = [("u0", "red"), ("u1", "blue"), ("u2", "red"), ("u3", "red")]

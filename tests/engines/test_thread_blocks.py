@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 
 from scaledsgd import MatrixCompleter
 from scaledsgd.core.observations import Observations
 from scaledsgd.engines.cpu import engine as cpu
 from scaledsgd.engines.cpu import sample_order as shuffle
 from scaledsgd.engines.cpu import thread_blocks
-from scaledsgd.recommend import events
 
 
 @pytest.fixture(autouse=True, params=["copied", "in place"])
@@ -60,39 +58,6 @@ def test_every_sample_has_its_turn_and_no_row_two_masters(kind, jobs, m, pieces,
     order = np.argsort(t)
     assert np.array_equal(t[order], seen.targets)
     assert np.array_equal(index[order], seen.index + np.array(shift))
-
-
-@pytest.mark.parametrize("kind", events.NEGATIVES)
-def test_a_negative_is_drawn_from_all_items_though_threads_have_items_of_their_own(kind):
-    rng = np.random.default_rng(0)
-    users, items = rng.integers(0, 900, 60_000), (800 * rng.random(60_000) ** 2).astype(int)
-    seen = events.observations(users, items, (900, 800), negatives=kind)
-    data = cpu.CpuEngine(2).samples(seen, [900, 900, 0], np.float32, rng)
-    assert isinstance(data, thread_blocks.DrawnNegatives)
-    parts = []
-    for _ in range(4):
-        for whole in data.epoch(rng):
-            for count in (7_000, len(whole) - 7_000):
-                parts += [
-                    batch.chunk().index
-                    for tasks in data.sub_rounds(count)
-                    for p in tasks
-                    for batch in p
-                ]
-    j, k, i = np.concatenate(parts).T - [[900], [900], [0]]
-    assert len(j) == 4 * 60_000
-    chosen = np.zeros((900, 800), bool)
-    chosen[users, items] = True
-    assert not chosen[i, k].any()
-    # What is drawn does not depend on what was chosen, nor on who chose it.
-    weights = np.ones(800) if kind == "uniform" else chosen.sum(axis=0)
-    expected = (weights * ~chosen[users]).T @ (1 / (weights * ~chosen[users]).sum(axis=1))
-    tenths = np.add.reduceat(np.bincount(k, minlength=800), np.arange(0, 800, 80))
-    hoped = np.add.reduceat(expected, np.arange(0, 800, 80))
-    assert chisquare(tenths, 4 * hoped).pvalue > 1e-3
-    table = np.histogram2d(j // 200, k // 200, bins=4)[0]
-    spread = np.abs(table / np.outer(table.sum(1), table.sum(0)) * table.sum() - 1)
-    assert spread.max() < 0.05
 
 
 def test_threads_learn_like_one_and_always_the_same():

@@ -178,6 +178,8 @@ def test_comparisons_give_a_ranking(mode):
     assert sorted(order) == [1, 3, 9]
     if mode == "user-item":
         assert model.recommend(0, k=4)[0].shape == (4,)
+        with pytest.raises(ValueError, match="one that it has seen"):
+            model.recommend(items=[1, 2])
     else:
         assert model.recommend([0], k=4)[0].shape == (4,)
         with pytest.raises(ValueError, match="0 is not a list of items"):

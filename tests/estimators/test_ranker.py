@@ -72,7 +72,7 @@ def test_the_last_of_repeated_ratings_counts_and_time_orders_them():
     last = table.groupby("who").what.last()
     for who, what in last.items():
         row = fits[1]._histories.users.rows([who])[0]
-        assert fits[1]._ids[0].names()[fits[1]._previous[row]] == what
+        assert fits[1]._ids[0].names()[fits[1].histories.previous[row]] == what
     stars = fits[1]._histories.table
     assert stars.nnz == len(table) and 0.5 not in stars.data
 
@@ -107,9 +107,8 @@ def test_batches_are_the_same_questions_at_once():
     assert (np.diff(products) <= 0).all()
 
 
-@pytest.mark.parametrize("mode", ["item-item", "user-item"])
-def test_what_a_user_had_is_left_out(mode):
-    model, table = fitted(mode=mode), two_kinds()
+def test_what_a_user_had_is_left_out():
+    model, table = fitted(), two_kinds()
     users = [f"u{n}" for n in range(10)]
     names, scores = model.recommend(user=users, k=24)
     for user, row, numbers in zip(users, names, scores, strict=True):
@@ -121,17 +120,8 @@ def test_what_a_user_had_is_left_out(mode):
     assert len(model.recommend(user="u0", k=24, exclude_seen=False)[0]) == 24
 
 
-def test_a_new_user_is_fitted_to_her_items():
-    model = fitted(mode="user-item", epochs=30)
-    names, _ = model.recommend(items=[["red1", "red2", "red3"], ["blue1", "blue2"]], k=5)
-    assert [name[:3] for name in names[0]].count("red") >= 4
-    assert [name[:3] for name in names[1]].count("blu") >= 4
-    assert model.recommend(items=["blue1", "blue2"], k=5)[0].tolist() == names[1].tolist()
-
-
-@pytest.mark.parametrize("mode", ["item-item", "user-item"])
-def test_a_file_keeps_all_that_answers_need(mode, tmp_path):
-    model = fitted(mode=mode)
+def test_a_file_keeps_all_that_answers_need(tmp_path):
+    model = fitted()
     model.save(tmp_path / "m.model")
     again = load(tmp_path / "m.model")
     for ask in (
@@ -149,7 +139,7 @@ def test_a_file_keeps_all_that_answers_need(mode, tmp_path):
     for one in (model, again):
         one.partial_fit(more, **NAMES)
     assert np.array_equal(model.factors.X, again.factors.X)
-    assert np.array_equal(model._previous[:61], again._previous[:61])
+    assert np.array_equal(model.histories.previous[:61], again.histories.previous[:61])
 
 
 def test_events_that_follow_each_other_bring_items_together():
@@ -173,21 +163,18 @@ def test_a_lone_event_of_a_new_item_makes_room_for_it():
 
 
 def test_refused_events_leave_nothing_behind():
-    for mode in ("item-item", "user-item"):
-        model = fitted(mode=mode)
-        before, last = model.recommend(user="u1"), model._previous.copy()
-        with pytest.raises(ValueError, match="observation 1: value nan"):
-            model.partial_fit(
-                {"who": ["x", "y"], "what": ["q", "r"], "stars": [1, np.nan]}, **NAMES
-            )
-        with pytest.raises(TypeError, match="is not of the type of"):
-            model.partial_fit({"who": ["x"], "what": [3], "stars": [1]}, **NAMES)
-        with pytest.raises(ValueError, match="rank=99"):
-            model.set_params(rank=99).fit(two_kinds(), **NAMES)
-        assert np.array_equal(before[1], model.recommend(user="u1")[1])
-        assert np.array_equal(last, model._previous)
-        with pytest.raises(ValueError, match="user 'x' was never seen"):
-            model.recommend(user="x")
+    model = fitted()
+    before, last = model.recommend(user="u1"), model.histories.previous.copy()
+    with pytest.raises(ValueError, match="observation 1: value nan"):
+        model.partial_fit({"who": ["x", "y"], "what": ["q", "r"], "stars": [1, np.nan]}, **NAMES)
+    with pytest.raises(TypeError, match="is not of the type of"):
+        model.partial_fit({"who": ["x"], "what": [3], "stars": [1]}, **NAMES)
+    with pytest.raises(ValueError, match="rank=99"):
+        model.set_params(rank=99).fit(two_kinds(), **NAMES)
+    assert np.array_equal(before[1], model.recommend(user="u1")[1])
+    assert np.array_equal(last, model.histories.previous)
+    with pytest.raises(ValueError, match="user 'x' was never seen"):
+        model.recommend(user="x")
 
 
 BAD_FITS = {
@@ -214,7 +201,7 @@ def test_data_that_cannot_be_used_is_refused(name):
         ({"similarity": "pearson"}, "similarity='pearson' is not one of cosine, adjusted"),
         ({"comparisons": 0}, "comparisons=0 is not 'auto'"),
         ({"comparisons": 10**9}, "1,000,000,000 comparisons of 24 items wanted"),
-        ({"mode": "user-item", "negatives": "hard"}, "negatives='hard'"),
+        ({"mode": "user-item"}, "is learned by Recommender"),
         ({"mode": "user"}, "mode='user'"),
     ],
 )

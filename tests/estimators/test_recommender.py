@@ -48,7 +48,7 @@ def popularity(train: dict, test: dict) -> float:
     return evaluate(lambda users: np.tile(counts, (len(users), 1)), seen, wanted, k=20)["recall@20"]
 
 
-@pytest.mark.parametrize("loss", ["softmax", "squared"])
+@pytest.mark.parametrize("loss", ["softmax", "squared", "bpr"])
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_it_finds_what_users_choose_better_than_popularity(loss, jobs):
     train, test = split(drawn())
@@ -126,12 +126,18 @@ def test_a_stream_from_nothing_learns_and_goes_on_after_a_save(tmp_path):
     assert one.evaluate(test, **NAMES)["recall@20"] > 1.4 * popularity(train, test)
 
 
-@pytest.mark.parametrize("product", ["cosine", "dot"])
-def test_new_events_new_users_and_new_items_help(product):
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"product": "cosine", "temperature": 0.2, "contrast": 1.1},
+        {"product": "dot", "temperature": 0.2, "contrast": 1.1},
+        {"loss": "bpr"},
+    ],
+)
+def test_new_events_new_users_and_new_items_help(how):
     train, test = split(drawn(each=16))
     known = (train["user"] < 200) & (train["item"] < 114) & (np.arange(len(train["user"])) % 10 > 2)
     old, new = ({n: c[part] for n, c in train.items()} for part in (known, ~known))
-    how = {"loss": "softmax", "product": product, "temperature": 0.2, "contrast": 1.1}
     model = Recommender(rank=8, random_state=0, **how).fit(old, **NAMES)
     before = model.evaluate(test)["recall@20"]
     model.partial_fit(new, **NAMES)

@@ -95,13 +95,10 @@ def test_a_case_by_hand():
 def test_blocks_change_nothing(monkeypatch):
     rng = np.random.default_rng(0)
     scores, role = rng.integers(0, 9, (50, 30)).astype(float), rng.integers(0, 3, (50, 30))
-    drawn = evaluation.draw_negatives(sp.csr_array(role == 1), sp.csr_array(role == 2), 10)
-    pairs = lambda users, items: scores[users, items]  # noqa: E731
-    whole = measured(scores, role, 5), evaluation.evaluate_sampled(pairs, drawn)
+    whole = measured(scores, role, 5)
     monkeypatch.setattr(evaluation, "_BLOCK", 64)
-    blocks = measured(scores, role, 5), evaluation.evaluate_sampled(pairs, drawn)
-    for one, other in zip(whole, blocks, strict=True):
-        assert one.keys() == other.keys() and np.allclose([*one.values()], [*other.values()])
+    blocks = measured(scores, role, 5)
+    assert whole.keys() == blocks.keys() and np.allclose([*whole.values()], [*blocks.values()])
 
 
 def test_what_was_trained_on_is_not_there_to_be_found():
@@ -160,22 +157,6 @@ def test_the_latest_events_are_left_out(drawn, share):
     pairs = [(users[p], items[p]) for p in test]
     assert len(set(pairs)) == len(pairs)
     assert not set(pairs) & {(users[p], items[p]) for p in train}
-
-
-def test_sampled_measures_are_frozen_and_named_apart():
-    rng = np.random.default_rng(0)
-    role, scores = rng.integers(0, 3, (40, 60)), rng.random((40, 60))
-    seen, test = sp.csr_array(role == 1), sp.csr_array(role == 2)
-    drawn = evaluation.draw_negatives(seen, test, count=200, seed=5)
-    again = evaluation.draw_negatives(seen, test, count=200, seed=5)
-    assert np.array_equal(drawn.others, again.others)
-    assert (role[drawn.users[:, None], drawn.others] == 0).all()
-    found = evaluation.evaluate_sampled(lambda users, items: scores[users, items], drawn)
-    assert all(name == "events" or name.startswith("sampled_") for name in found)
-    # Enough of them tell the AUC, which is a mean over pairs, whatever else they tell.
-    weights = np.diff(test.indptr) / test.nnz
-    full = [roc_auc_score(r[r != 1] == 2, s[r != 1]) for r, s in zip(role, scores, strict=True)]
-    assert found["sampled_auc"] == pytest.approx(weights @ full, abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, load
+from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, Recommender, load
 from scaledsgd.cli.main import main
 from scaledsgd.core.factors import Factors
 from scaledsgd.io import model_file as store
@@ -99,7 +99,7 @@ CASES = {
     "distance": (lambda: DistanceCompleter(rank=2, random_state=0), SAME_SIDE, "a.parquet"),
     "triplets": (lambda: ItemRanker(rank=3, random_state=0), TRIPLETS, "a.parquet"),
     "items": (lambda: ItemRanker(rank=3, random_state=0), EVENTS, "a.jsonl"),
-    "users": (lambda: ItemRanker(rank=3, mode="user-item", random_state=0), EVENTS, "a.parquet"),
+    "users": (lambda: Recommender(rank=3, random_state=0), EVENTS, "a.parquet"),
 }
 
 
@@ -107,8 +107,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_stream_that_was_broken_off_ends_as_one_that_was_not(case, blown, tmp_path, monkeypatch):
     make, columns, name = CASES[case]
-    if blown and case in ("alpha", "sample"):
-        pytest.skip("a learning rate of one's own is not taken back")
+    if blown and case in ("alpha", "sample", "users"):
+        pytest.skip("steps that are not AutoPolicy's are not taken back")
     source = write(tmp_path / name, events(9 * BATCH + 77))
     saw = AutoPolicy.saw
     if blown:  # now and then the factors are taken back to a state that the file has to hold

@@ -103,7 +103,7 @@ def test_a_start_is_small_and_its_sides_are_of_one_size():
     assert AutoPolicy(scaled=False).starting_scale(9.0, (5, 5), 3, "squared") == (1.0, 1.0)
 
 
-@pytest.mark.parametrize(("kind", "column"), [("squared", 0.0), ("bpr", 1.5), ("choices", 0.5)])
+@pytest.mark.parametrize(("kind", "column"), [("squared", 0.0), ("bpr", 1.5)])
 def test_what_all_have_in_common_is_there_from_the_start(kind, column):
     policy = AutoPolicy()
     policy.starting_scale(1.0, (9, 9), 3, kind)
@@ -126,15 +126,6 @@ def test_steps_on_comparisons_decay_by_themselves_and_never_to_nothing():
         assert policy.rates(factors, loss) == pytest.approx([decay * 40 / 4] * 3)
 
 
-def test_steps_on_choices_go_down_to_the_end_of_the_run_and_items_are_faster():
-    factors, loss = matrix(4, rows=40), LOSSES["bpr"]
-    for done in (0.0, 0.5):
-        policy = begun(kind="choices", until=1000, total=int(1000 * done))
-        j, k, i = policy.rates(factors, loss)
-        assert i == pytest.approx((1 - done) * 40 / 36)
-        assert j == k == 3 * i
-
-
 def test_columns_not_in_use_stand_still():
     policy, factors = begun(columns=2), matrix(4)
     factors.refresh()
@@ -142,13 +133,12 @@ def test_columns_not_in_use_stand_still():
     assert (P[:2] > 0).all() and (P[2:] == 0).all()
 
 
-@pytest.mark.parametrize(("kind", "share"), [("squared", 0.05), ("choices", 4.0)])
-def test_what_is_mostly_damping_is_pulled_back(kind, share):
-    policy, factors = begun(columns=2, kind=kind), matrix(2)
+def test_what_is_mostly_damping_is_pulled_back():
+    policy, factors = begun(columns=2), matrix(2)
     factors.spectrum = policy.eta(factors, SQUARED) * np.array([99.0, 1.0])
     pull = 1 - policy.shrink(factors, SQUARED)
     step = policy.rates(factors, SQUARED).mean() / 40
-    assert pull == pytest.approx(2 * step * share * np.array([0.01, 0.5]) ** 2)
+    assert pull == pytest.approx(2 * step * 0.05 * np.array([0.01, 0.5]) ** 2)
 
 
 # --- How a run goes on --------------------------------------------------------------------------

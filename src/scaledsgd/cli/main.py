@@ -31,7 +31,6 @@ from .options import (
     Loss,
     Mode,
     Model,
-    Negatives,
     NoHeader,
     Quiet,
     Refresh,
@@ -111,7 +110,6 @@ def fit(
         Similarity | None, choice("Item-item: cosine, adjusted, jaccard or shrunk.")
     ] = None,
     comparisons: Annotated[int | None, whole("Item-item: comparisons to draw.")] = None,
-    negatives: Annotated[Negatives | None, choice("User-item: uniform or popularity.")] = None,
     rank: Annotated[int | None, whole("How many directions to learn.")] = None,
     epochs: Annotated[int | None, whole("Passes over the data.")] = None,
     learning_rate: Annotated[float | None, number("The paper's alpha, or auto.")] = None,
@@ -150,7 +148,7 @@ def fit(
         "rank": rank, "epochs": epochs, "learning_rate": learning_rate, "damping": damping,
         "refresh": refresh, "n_jobs": jobs, "device": device, "dtype": dtype, "random_state": seed,
         "loss": loss, "mode": mode, "symmetric": symmetric or None, "scaled": not plain,
-        "similarity": similarity, "comparisons": comparisons, "negatives": negatives,
+        "similarity": similarity, "comparisons": comparisons,
         "half_life": half_life,
         "engine": _cluster(ray, workers, jobs, checkpoint),
     }  # fmt: skip

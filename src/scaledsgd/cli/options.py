@@ -34,11 +34,6 @@ class Similarity(StrEnum):
     shrunk = "shrunk"
 
 
-class Negatives(StrEnum):
-    uniform = "uniform"
-    popularity = "popularity"
-
-
 class Refresh(StrEnum):
     round = "round"
     sample = "sample"

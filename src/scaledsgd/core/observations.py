@@ -58,7 +58,6 @@ class Observations:
         self.symmetric = symmetric
         self.shape: tuple[int, int] = shape
         self.disposable = False  # whether training may reorder the arrays instead of copies
-        self.negatives: Any = None  # who draws the second row of a sample anew, if anybody does
         self._check()
 
     @classmethod
@@ -136,12 +135,6 @@ class Observations:
         return len(self.targets)
 
     @property
-    def kind(self) -> str:
-        """What a policy has to know of them: the loss, or that what users chose is compared with
-        what chance drew."""
-        return self.loss.name if self.negatives is None else "choices"
-
-    @property
     def nbytes(self) -> int:
         return self.index.nbytes + self.targets.nbytes
 
@@ -173,11 +166,9 @@ class Observations:
 
     def __getitem__(self, part) -> Observations:
         """Some of the samples, by slice, mask or positions."""
-        some = Observations(
+        return Observations(
             self.index[part], self.targets[part], self.shape, self.loss.name, self.symmetric
         )
-        some.negatives = self.negatives
-        return some
 
     def of(self, samples: Chunk) -> Observations:
         """Other samples of the same kind."""

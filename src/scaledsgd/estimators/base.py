@@ -310,9 +310,8 @@ class Learner(Settings):
         seed = checkpoint.seed(seed) if checkpoint else seed
         policy = self._policy()
         shape = observations.shape
-        scale = policy.starting_scale(observations.size, shape, rank, observations.kind)
-        # "auto" takes the GPU for many samples; those that are drawn anew are drawn on the CPU.
-        samples = self.epochs * len(observations) if observations.negatives is None else 0
+        scale = policy.starting_scale(observations.size, shape, rank, self.objective.name)
+        samples = self.epochs * len(observations)
         engine = self.engine or open_engine(self.device, self.n_jobs, samples)
         factors = engine.start(
             shape,

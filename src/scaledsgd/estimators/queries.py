@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.linalg import unit
 from ..core.validation import real
 from ..io.tables import columns_of
-from ..recommend import evaluation, events
+from ..recommend import evaluation
 from ..recommend.search import Lists, Search
 from ..training import metrics
 
@@ -72,8 +72,8 @@ class Answers(_Base):
         too few others end in -1 (or None) with a score of -inf.
 
         In mode="item-item" a user is the mean of the vectors of her items, weighted by ratings,
-        and items are ordered by their angle to it. In mode="user-item" the vector of a new user is
-        fitted to her items, and items are ordered by their products with it.
+        and items are ordered by their angle to it. In mode="user-item" users are those of the
+        comparisons, and items are ordered by their products with theirs.
         """
         check_is_fitted(self, "history_")
         given = [one for one in (asked, user, items) if one is not None]
@@ -86,6 +86,8 @@ class Answers(_Base):
             single = np.ndim(asked) == 0
             vectors, seen = self._known(np.atleast_1d(asked))
         else:
+            if not self.is_symmetric:
+                raise ValueError("a user of this model is one that it has seen: give her id")
             if isinstance(asked, str) or not hasattr(asked, "__len__"):
                 raise ValueError(f"{asked!r} is not a list of items; a user is named by user=")
             single = not any(np.ndim(part) for part in asked)
@@ -172,10 +174,8 @@ class Answers(_Base):
                 raise ValueError(f"{len(items)} items and {len(stars)} ratings do not pair up")
             if not np.isfinite(stars).all():
                 raise ValueError(f"rating {stars[~np.isfinite(stars)][0]} is not a finite number")
-        if self.is_symmetric:
-            weights = np.ones(len(items)) if stars is None else stars
-            return self._mean(start, items, weights), (start, items)
-        return events.fold_in(self.factors.right, start, items, stars), (start, items)
+        weights = np.ones(len(items)) if stars is None else stars
+        return self._mean(start, items, weights), (start, items)
 
     def _mean(self, start, items, weights) -> np.ndarray:
         right = self.factors.right

@@ -1,5 +1,4 @@
-"""Rankings from ratings, events or comparisons: which of two items is nearer to a third, or to a
-user."""
+"""Rankings from ratings, events or comparisons: which of two items is nearer to a third."""
 
 from __future__ import annotations
 
@@ -36,12 +35,10 @@ _TESTED = 0.1  # share of the comparisons that is held out to tell how good the 
 class ItemRanker(Answers, Learner):
     """Learn vectors of items from ratings or events, or from comparisons.
 
-    With mode="item-item", two items are as similar as those who rated them make them
-    (`similarity`: "cosine", "adjusted", "jaccard" or "shrunk"), and vectors are learned whose
-    products order items as `comparisons` of them do; a tenth of these is held out, and
-    `test_auc_` is the share of it that is ordered right. With mode="user-item", a user's vector
-    has larger products with what she chose than with `negatives`, other items drawn uniformly or
-    by popularity.
+    Two items are as similar as those who rated them make them (`similarity`: "cosine", "adjusted",
+    "jaccard" or "shrunk"), and vectors are learned whose products order items as `comparisons` of
+    them do; a tenth of these is held out, and `test_auc_` is the share of it that is ordered right.
+    (What users will choose next is learned by `Recommender`.)
 
     >>> rated = {"who": ["ann", "ann", "bob", "bob", "cem", "cem", "dee", "dee"],
     ...          "what": ["tea", "rye", "tea", "rye", "jam", "fig", "jam", "fig"]}
@@ -67,10 +64,9 @@ class ItemRanker(Answers, Learner):
 
     def __init__(
         self, rank=16, *, mode="item-item", similarity="cosine", comparisons: int | str = "auto",
-        negatives="popularity", scaled=True, learning_rate: float | str = "auto",
-        damping: float | str = "auto", refresh="round", epochs=5, tol=1e-16, evaluations=1,
-        n_jobs=1, device="cpu", engine=None, dtype="float32", random_state=None, callbacks=(),
-        verbose=False,
+        scaled=True, learning_rate: float | str = "auto", damping: float | str = "auto",
+        refresh="round", epochs=5, tol=1e-16, evaluations=1, n_jobs=1, device="cpu", engine=None,
+        dtype="float32", random_state=None, callbacks=(), verbose=False,
     ):  # fmt: skip
         super().__init__(
             rank, scaled=scaled, learning_rate=learning_rate, damping=damping, refresh=refresh,
@@ -81,7 +77,6 @@ class ItemRanker(Answers, Learner):
         self.mode = mode
         self.similarity = similarity
         self.comparisons = comparisons
-        self.negatives = negatives
 
     @property
     def objective(self) -> Loss:
@@ -121,17 +116,11 @@ class ItemRanker(Answers, Learner):
     ):  # fmt: skip
         """One pass over new events or comparisons; items and users not seen before are added.
 
-        In user-item mode an event says what it says to `fit`, and is remembered. In item-item mode
-        it says that the item before it, of the same user, is nearer to this item than to a random
-        one; of every user only her last item is remembered (`_previous`, -1 where there is
-        none)."""
+        An event says that the item before it, of the same user, is nearer to this item than to a
+        random one; of every user only her last item is remembered."""
         names = (user, item, value, time), (i, j, k, target)
         told, columns = self._told(data, y, *names, whole=False)
         return self._learn(told, columns, 1, fresh=not hasattr(self, "history_"), streaming=True)
-
-    @property
-    def _previous(self) -> np.ndarray:
-        return self._histories.room()
 
     def _told(self, data, y, names: tuple, columns: tuple, *, whole: bool) -> tuple[tuple, tuple]:
         """The data as `_learn` takes it, and the names of its columns."""
@@ -139,6 +128,8 @@ class ItemRanker(Answers, Learner):
             return (data, y), columns
         if y is not None or any(name is not None for name in columns):
             raise ValueError("events have user and item, comparisons i, j, k and y: not both")
+        if not self.is_symmetric:
+            raise ValueError("what users choose is learned by Recommender, not by mode='user-item'")
         if not _is_matrix(data) and (names[0] is None or names[1] is None):
             raise ValueError(UNNAMED)
         return (read(data, names), whole), ("user", "item") if names[0] is None else names
@@ -156,9 +147,8 @@ class ItemRanker(Answers, Learner):
     def roles(self, columns: Mapping[str, str | None]) -> tuple[list[Role], int]:
         low, high = target_bounds(self.objective, self.dtype)
         if columns.get("user") or columns.get("item"):
-            users = 2 if self.is_symmetric else 0  # users have no rows where there are only items
-            largest = LARGEST[str(np.dtype(self.dtype))]
-            return [Role("user", users), Role("item", 1), Role("value", None, -largest, largest)], 2
+            largest = LARGEST[str(np.dtype(self.dtype))]  # and users have no rows of their own
+            return [Role("user", 2), Role("item", 1), Role("value", None, -largest, largest)], 2
         second = 0 if self.is_symmetric else 1
         ids = [Role("i", 0), Role("j", second), Role("k", second)]
         return [*ids, Role("target", None, low, high)], 3
@@ -197,28 +187,19 @@ class ItemRanker(Answers, Learner):
 
     def _observe_events(self, told: Interactions, names, *, whole: bool, reset: bool):
         """Comparisons from events: from all there are, or from those that came next."""
-        if whole and self.is_symmetric and told.values is not None:
+        if whole and told.values is not None:
             # In a similarity, zero is what was not rated.
             told = told.kept(np.abs(told.values) >= np.finfo(np.float32).tiny)
             if not len(told.users):
                 raise ValueError("all values are 0: there is nothing to compare")
         users, items = self._histories.users, self._item_ids
         u, i = users.add(told.users, names[0]), items.add(told.items, names[1])
-        shape, seed = (len(users), len(items)), self._seed(reset)
-        if self.is_symmetric and whole:
+        d, seed = len(items), self._seed(reset)
+        if whole:
             return self._compared(u, i, told.values, seed)
-        if self.is_symmetric:
-            found = events.successions(
-                self._histories.room(), u, i, (shape[1], shape[1]), negatives=self.negatives,
-                seed=seed,
-            )  # fmt: skip
-            if found is None and reset:
-                raise ValueError("nothing to learn: no user has two events on different items")
-            return found
-        found = events.observations(
-            u, i, shape, negatives=self.negatives, values=told.values, seed=seed
-        )
-        self._histories.add(u, i, told.values)
+        found = events.successions(self._histories.room(), u, i, (d, d), seed=seed)
+        if found is None and reset:
+            raise ValueError("nothing to learn: no user has two events on different items")
         return found
 
     def _compared(self, users, items, values, seed: int) -> Observations:

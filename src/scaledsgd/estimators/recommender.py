@@ -21,8 +21,7 @@ from ..engines.base import Engine, open_engine
 from ..io.ids import Ids
 from ..io.tables import columns_of
 from ..recommend import fold_in, tuning
-from ..recommend.evaluation import top_measures
-from ..recommend.events import pattern
+from ..recommend.evaluation import pattern, top_measures
 from ..recommend.histories import Histories
 from ..recommend.interactions import UNNAMED, Interactions, read
 from ..recommend.search import Lists, Search, top_k
@@ -40,8 +39,8 @@ class Recommender(Learner):
     Parameters
     ----------
     rank : how many directions to learn.
-    loss : "softmax", which begins from the squared loss and stays with it where held-out choices
-        say so; "squared" alone, the objective of iALS in a fraction of its time.
+    loss : "softmax" or "bpr", which begin from the squared loss and stay with it where held-out
+        choices say so; "squared" alone, the objective of iALS in a fraction of its time.
     temperature, contrast, product : of the softmax: tau, the factor c of its logarithm, and
         "cosine" or "dot". "auto" finds them on held-out choices, as it finds
     ridge, alpha0 : how strongly vectors are held back, and the weight of what was not chosen.
@@ -156,7 +155,7 @@ class Recommender(Learner):
                 raise ValueError(f"{name}={value!r} is not a whole number from 1 up")
         if self.epochs != "auto" and not (isinstance(self.epochs, int) and self.epochs >= 1):
             raise ValueError(f"epochs={self.epochs!r} is not 'auto' or a whole number from 1 up")
-        words = {"loss": ("softmax", "squared"), "product": ("auto", "cosine", "dot")}
+        words = {"loss": ("softmax", "squared", "bpr"), "product": ("auto", "cosine", "dot")}
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(known)}")

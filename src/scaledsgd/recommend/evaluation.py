@@ -1,21 +1,20 @@
 """How well a model ranks what users chose later: splits that do not leak, and measures over all
 items.
 
-A measure over all items ranks every item that the user had not chosen in training. A sampled one
-ranks the chosen item among a few drawn ones, which is easier and says something else: its name
-begins with `sampled_`. Equal scores count as what a random order among them would give on average.
+Ranked is every item that the user had not chosen in training. Equal scores count as what a random
+order among them would give on average.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+import scipy.sparse as sp
 
 from ..core.validation import finite, real, refuse, whole
-from .events import draw_unchosen, pattern
 
 _BLOCK = 1 << 22  # scores held at a time: 32 MB in float64
 
@@ -117,7 +116,6 @@ def evaluate(
     the place of the first test item; `auc` is the chance that a test item is above another that
     is not.
 
-    >>> import scipy.sparse as sp
     >>> likes = np.array([[0.9, 0.5, 0.1], [0.3, 0.2, 0.8]])
     >>> seen = sp.csr_array([[1, 0, 0], [1, 0, 0]])
     >>> test = sp.csr_array([[0, 1, 0], [0, 1, 0]])
@@ -145,7 +143,6 @@ def top_measures(found: np.ndarray, test) -> tuple[np.ndarray, np.ndarray]:
     found : (users, k) items, -1 where there are no more.
     test : users x items, sparse, of which each row names what is to be found.
 
-    >>> import scipy.sparse as sp
     >>> top_measures(np.array([[2, 0], [1, -1]]), sp.csr_array([[1, 1, 0], [0, 1, 0]]))
     (array([0.38685281, 1.        ]), array([0.5, 1. ]))
     """
@@ -158,55 +155,12 @@ def top_measures(found: np.ndarray, test) -> tuple[np.ndarray, np.ndarray]:
     return (hits / np.log2(places)).sum(axis=1) / ideal, hits.sum(axis=1) / np.maximum(wanted, 1)
 
 
-class Drawn(NamedTuple):
-    """Test events, and the items among which each is to be found."""
-
-    users: np.ndarray
-    items: np.ndarray
-    others: np.ndarray  # a row for each event
-
-
-def draw_negatives(seen, test, count: int = 100, seed: int = 0) -> Drawn:
-    """For each test event some items that the user chose neither in training nor in the test,
-    with replacement. Keep them with the split: models are compared on the same ones.
-
-    >>> import scipy.sparse as sp
-    >>> drawn = draw_negatives(sp.csr_array([[1, 0, 0, 0]]), sp.csr_array([[0, 1, 0, 0]]), count=3)
-    >>> drawn.items, set(drawn.others[0].tolist()) <= {2, 3}
-    (array([1], dtype=int32), True)
-    """
-    seen, test = pattern(seen), pattern(test)
-    _check(seen, test, count)
-    users = np.repeat(np.arange(test.shape[0]), np.diff(test.indptr))
-    others = draw_unchosen(np.repeat(users, count), seen + test, seed)
-    return Drawn(users, test.indices, others.reshape(len(users), count))
-
-
-def evaluate_sampled(
-    scores: Callable[[np.ndarray, np.ndarray], np.ndarray], drawn: Drawn, k: int = 10
-) -> dict[str, float]:
-    """The measures among drawn items, means over test events. Not to be compared with `evaluate`.
-
-    scores : takes as many users as items, returns the score of each pair.
-
-    >>> drawn = Drawn(np.array([0]), np.array([2]), np.array([[0, 1]]))
-    >>> found = evaluate_sampled(lambda users, items: 1.0 * (items > 0), drawn, k=1)
-    >>> found["sampled_auc"], found["sampled_recall@1"]
-    (0.75, 0.5)
-    """
-    count = drawn.others.shape[1]
-    step, measured = max(1, _BLOCK // (count + 1)), []
-    for start in range(0, len(drawn.users), step):
-        users, items, others = (part[start : start + step] for part in drawn)
-        names = np.column_stack([items, others])
-        who = np.repeat(users, count + 1)
-        S = _scored(lambda rows, who=who, names=names: scores(who, names.ravel()), users, None)
-        S = S.reshape(names.shape)
-        first, at = np.arange(len(users) + 1), np.zeros(len(users), np.int64)
-        above, equal = _places(S, first, at)
-        measured.append(_measures(above, equal, first, np.full(len(users), count + 1), k))
-    means = _means(measured, k)
-    return {"events": means.pop("users")} | {f"sampled_{name}": v for name, v in means.items()}
+def pattern(S) -> Any:
+    """Which entries are stored, each once, in order, as ones."""
+    S = sp.csr_array(S, copy=True)
+    S.sum_duplicates()
+    S.data = np.ones(len(S.data), np.int8)
+    return S
 
 
 def _check(seen, test, k: int) -> None:
@@ -222,10 +176,10 @@ def _check(seen, test, k: int) -> None:
         raise ValueError(f"leakage: item {item} of user {user} is in training and in the test")
 
 
-def _scored(scores: Callable, users: np.ndarray, items: int | None) -> np.ndarray:
+def _scored(scores: Callable, users: np.ndarray, items: int) -> np.ndarray:
     """Scores in an array of our own."""
     S = np.array(scores(users))
-    if items is not None and S.shape != (len(users), items):
+    if S.shape != (len(users), items):
         raise ValueError(f"scores of {len(users)} users and {items} items came as {S.shape}")
     if not np.isfinite(S).all():
         raise ValueError("a score is not a finite number")

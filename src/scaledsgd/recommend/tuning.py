@@ -39,7 +39,7 @@ _GRID = {
     "ridge": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
     "tau": (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4),
     "c": (0.9, 1.05, 1.2, 1.35),
-    "dot_ridge": (0.25, 0.5, 1.0, 2.0, 4.0),
+    "dot_ridge": (0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0),
 }
 
 
@@ -166,12 +166,12 @@ class Tuner:
         told = {"popularity": self.holdouts[0].popularity(), "squared": base.mean()}
         if loss == "squared":
             return Found(policy, epochs, told)
-        changes = self._product()
+        changes = self._product(loss)
         values, length = self._length(changes, epochs)
-        told["softmax"] = values.mean()
+        told[loss] = values.mean()
         if values.ndcg.mean() <= base.ndcg.mean():
             return Found(policy, epochs, told)
-        return Found(replace(policy, loss="softmax", **(changes | self.fixed)), length, told)
+        return Found(replace(policy, **(changes | self.fixed)), length, told)
 
     def _squared(self) -> tuple[ChoicePolicy, Measures]:
         """The weight of what was not chosen, and the ridge."""
@@ -189,15 +189,16 @@ class Tuner:
         policy, measures, self.warm = tried[at]
         return policy, measures
 
-    def _product(self) -> dict:
+    def _product(self, loss: str) -> dict:
         """Cosines or dot products, the temperature and c, or the ridge: short runs of many, and
         longer ones of the best, since cosines take longer to get there."""
 
         def cosine(at: tuple) -> dict:
-            return {"cosine": True, "tau": at[0], "c": at[1]}
+            return {"loss": loss, "cosine": True, "tau": at[0], "c": at[1]}
 
         def dot(at: tuple) -> dict:
-            return {"cosine": False, "tau": _DOT_TAU, "c": 1.0, "dot_ridge": at[0]}
+            tau = 1.0 if loss == "bpr" else _DOT_TAU
+            return {"loss": loss, "cosine": False, "tau": tau, "c": 1.0, "dot_ridge": at[0]}
 
         tried: list[tuple[float, dict]] = []
 
@@ -213,6 +214,9 @@ class Tuner:
             good = [at for at in known if known[at] >= (_ALIKE if kind is dot else 1) * most]
             tried.append((most, kind(max(good))))
 
+        if loss == "bpr":
+            look(dot, {"dot_ridge": 0.03}, trials=4)
+            return tried[0][1]
         if self.fixed.get("cosine", True):
             look(cosine, {"tau": 0.14, "c": 1.2}, trials=6)
         if not self.fixed.get("cosine", False):
@@ -245,7 +249,7 @@ class Tuner:
         return self._known[key]
 
     def _descended(self, changes: dict, epochs: int, negatives: int) -> Measures:
-        policy = {"loss": "softmax"} | changes | self.fixed | {"negatives": negatives}
+        policy = changes | self.fixed | {"negatives": negatives}
         trainers = [trainer.copy(**policy) for trainer in self.warm]
         for trainer, holdout in zip(trainers, self.holdouts, strict=True):
             trainer.descend(holdout.kept, epochs)

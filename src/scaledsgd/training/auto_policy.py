@@ -45,6 +45,7 @@ _POLISHING, _POLISHING_WHOLE = 10, 60
 _SOLVED = 1e-11  # of the targets' size: held-out error this small is rounding away from zero
 
 
+_PULL = 0.05  # how much of a step pulls what is all damping back to zero
 SMALL = 1e-3  # of the natural scale: far below every direction there is to find
 
 
@@ -55,10 +56,6 @@ class Initialisation(NamedTuple):
     natural: bool = False  # whether it is in units of the targets
     column: float = 0.0  # the first column of X_0 is this, plus the noise of the others
     rounds: float = np.inf  # of d samples until the step is half as long
-    shrink: float = 0.05  # how much of a step pulls what is all damping back to zero
-    dimension: float = 0.0  # directions that share a step, where it is not those in use
-    items: float = 1.0  # times which the right side steps faster
-    anneals: bool = False  # whether the step goes down to nothing by the end of the run
 
 
 INITIALISATIONS = {
@@ -69,13 +66,6 @@ INITIALISATIONS = {
     # Who is popular is most of a ranking, and a constant column learns that first. Comparisons
     # contradict each other, so the step has to decay even within the first epoch.
     "bpr": Initialisation(0.1, column=1.5, rounds=20.0),
-    # Most of what a user did not choose she has not met: every comparison is half a guess, and what
-    # is learned from it has to be averaged and held back. Items have fewer events than users have,
-    # and learn more from each. (Searched on MovieLens-Small alone, without its last events: good
-    # at ranks 16 and 64 alike, and within noise of their neighbours.)
-    "choices": Initialisation(
-        0.1, column=0.5, rounds=20.0, shrink=4.0, dimension=36.0, items=3.0, anneals=True
-    ),
 }
 
 
@@ -141,19 +131,15 @@ class AutoPolicy(Policy):
         start = INITIALISATIONS[self.kind]
         # A row of L learns from rows of R, of which there are as many as the matrix has columns.
         others = [factors.shape[1 - side] for side in loss.sides]
-        faster = [start.items if side else 1.0 for side in loss.sides]
-        if start.anneals and self.until:
-            decay = 1.0 - self.total / self.until
-        else:
-            decay = 1.0 / (1.0 + self.total / factors.d / start.rounds)
+        decay = 1.0 / (1.0 + self.total / factors.d / start.rounds)
         step = self.theta * max(decay, _AWAKE) / (self._dimension(factors, loss) * loss.gain)
-        return step * np.array(others) * np.array(faster)
+        return step * np.array(others)
 
     def _dimension(self, factors: Factors, loss: Loss) -> float:
         """How many directions a step moves along: those that are more than damping."""
-        columns, start = self.columns or factors.rank, INITIALISATIONS[self.kind]
-        if np.isfinite(start.rounds):
-            return start.dimension or columns
+        columns = self.columns or factors.rank
+        if np.isfinite(INITIALISATIONS[self.kind].rounds):
+            return columns
         S = factors.spectrum
         return max(float((S / floored(S + self.eta(factors, loss))).sum()), columns / 2)
 
@@ -174,8 +160,7 @@ class AutoPolicy(Policy):
             return None
         eta, P = self.eta(factors, loss), self.preconditioner(factors, loss)
         step = float(self.rates(factors, loss).mean()) * loss.gain / np.mean(factors.shape)
-        pull = 2 * step * INITIALISATIONS[self.kind].shrink
-        return 1.0 - np.minimum(pull * (eta * P) ** 2, 0.5)
+        return 1.0 - np.minimum(2 * step * _PULL * (eta * P) ** 2, 0.5)
 
     def expects(self, rms: float) -> None:
         self.rms = self.first = rms

@@ -1,4 +1,5 @@
-"""Training on choices: rounds of the whole-data squared loss, then rounds of the sampled softmax.
+"""Training on choices: rounds of the whole-data squared loss, then rounds of the sampled softmax,
+or of comparisons with items drawn at random (BPR).
 
 The squared loss asks 1 of every choice and 0, with a small weight alpha_0, of every entry. Its sum
 over all entries is a product of Grams, so that a step needs no negatives and is O(r). What it finds
@@ -17,6 +18,8 @@ import numpy as np
 from ..core.choices import Choices
 from ..core.factors import Factors
 from ..core.linalg import unit
+from ..core.losses import LOSSES
+from ..core.observations import Chunk
 from ..engines.base import Engine, SoftmaxRound, SquaredRound
 from ..io.progress_bar import epoch_bar
 from .history import Callback, History, Progress
@@ -29,6 +32,7 @@ _STREAM_EPOCHS = 4  # of the softmax, over all choices of users who have new one
 _ROUNDS = 4  # refreshes in an epoch of the softmax
 _ETA = 1.0  # damping of its P: with less, directions that are still empty fill with noise
 _COSINE_STEP, _DOT_STEP = 0.064, 0.5  # alpha r, and alpha r / tau^2
+_BPR_STEP = 0.15  # alpha r
 _LENGTH = 0.8  # of a row when the softmax with cosines begins
 # Choices of a block: no more than leave so many blocks in an epoch, and so many items for each of
 # them, or items are moved by many at once that do not see each other.
@@ -39,13 +43,13 @@ _SMALLEST, _LARGEST, _BLOCKS, _ITEMS = 32, 512, 192, 4
 class ChoicePolicy:
     """What training on choices is told: found by a search, or set by its user."""
 
-    loss: str = "softmax"  # or "squared" alone
+    loss: str = "softmax"  # or "bpr", or "squared" alone
     alpha0: float = 0.1  # the weight of an entry that is no choice
     ridge: float = 2.0  # of the squared loss: the mean over rows
     tau: float = 0.14
     c: float = 1.1
     cosine: bool = True
-    dot_ridge: float = 0.0  # of the softmax with dot products, on a choice's two rows
+    dot_ridge: float = 0.0  # of the softmax with dot products and of BPR, on a choice's rows
     negatives: int = 1024
     scaled: bool = True  # False: plain SGD, without P
     rate: float = 1.0  # times the step that the softmax takes by itself
@@ -77,13 +81,13 @@ class ChoiceTrainer:
         self, choices: Choices, *, epochs: int, callbacks: Iterable[Callback] = (),
         verbose: bool = False,
     ) -> History:  # fmt: skip
-        """Learn from nothing: epochs of the squared loss, and so many of the softmax if that is the
-        policy's loss."""
-        softmax, callbacks = self.policy.loss == "softmax", tuple(callbacks)
-        passes = WARM_EPOCHS + (epochs if softmax else 0)
+        """Learn from nothing: epochs of the squared loss, and so many of the policy's loss if that
+        is another."""
+        epochs, callbacks = epochs * (self.policy.loss != "squared"), tuple(callbacks)
+        passes = WARM_EPOCHS + epochs
         self.factors.X = self.engine.put(self.factors.X)
         with epoch_bar(verbose, passes) as advance:
-            losses = chain(self._warming(choices), self._descending(choices, epochs * softmax))
+            losses = chain(self._warming(choices), self._descending(choices, epochs))
             for epoch, loss in enumerate(losses, 1):
                 told = Progress(float(epoch), self.samples, loss, self.factors)
                 self._remember(told)
@@ -128,7 +132,7 @@ class ChoiceTrainer:
             yield loss
 
     def descend(self, choices: Choices, epochs: int) -> None:
-        """Epochs of the softmax, with a step that falls to nothing."""
+        """Epochs of the softmax or of BPR, with a step that falls to nothing."""
         for _ in self._descending(choices, epochs):
             pass
 
@@ -141,10 +145,11 @@ class ChoiceTrainer:
 
     def _descending(self, choices: Choices, epochs: int) -> Iterator[float]:
         """The same, with a look at the mean loss after each."""
-        if epochs and self.policy.cosine:
+        if epochs and self.policy.by_angle:
             self._even_lengths()
+        epoch = self.bpr_epoch if self.policy.loss == "bpr" else self.softmax_epoch
         for k in range(epochs):
-            yield self.softmax_epoch(choices, k / epochs, (k + 1) / epochs)
+            yield epoch(choices, k / epochs, (k + 1) / epochs)
 
     def squared_round(self, choices: Choices, order: np.ndarray, theta: float) -> float:
         """Steps on these choices in the basis of now. Returns the sum of squared residuals."""
@@ -222,6 +227,43 @@ class ChoiceTrainer:
         self.seconds += time.perf_counter() - clock
         return total / len(choices)
 
+    def bpr_epoch(self, choices: Choices, begin: float, end: float) -> float:
+        """The same for BPR: each choice is compared with one item. Choices come as often as their
+        weights say. Returns the mean squared slope of the loss."""
+        clock, factors, engine = time.perf_counter(), self.factors, self.engine
+        rate, squares = self.policy.rate * _BPR_STEP / factors.rank, 0.0
+        pool, order = self.pool, self.rng.permutation(len(choices))
+        if np.ptp(choices.weights):
+            often = choices.weights.astype(np.float64)
+            order = self.rng.choice(len(order), len(order), p=often / often.sum())
+        for k, part in enumerate(np.array_split(order, _ROUNDS)):
+            alpha = rate * (1 - begin - (end - begin) * (k + 0.5) / _ROUNDS)
+            factors.refresh(engine)
+            self.history.refreshes += 1
+            S = factors.spectrum
+            P = (
+                1 / (S + _ETA * S.mean() + 1e-12)
+                if self.policy.scaled
+                else np.full(len(S), 1 / S[0])
+            )
+            # A row learns from rows of the other side, of which there are so many.
+            items, users = alpha * factors.shape[0], alpha * factors.shape[1]
+            drawn = pool[self.rng.integers(0, len(pool), len(part))]
+            columns = (
+                choices.items[part] + factors.begin,
+                drawn + factors.begin,
+                choices.users[part],
+            )
+            seen = Chunk(np.stack(columns, axis=1), np.ones(len(part), factors.X.dtype))
+            rates = np.array([items, items, users])
+            squares += engine.run(factors, P, rates, LOSSES["bpr"], seen)
+            for side, step, named in zip(factors.sides, (users, items), (1, 2), strict=True):
+                often = named * len(part) / len(side)  # a row takes part so often, in the mean
+                engine.scale(side, np.exp(-self.policy.dot_ridge * step * often * P))
+        self.samples += len(choices)
+        self.seconds += time.perf_counter() - clock
+        return squares / len(choices)
+
     def _preconditioners(self) -> np.ndarray:
         """P of both sides (2, r, r): the inverse of the mean of x x^T over rows, damped by its
         trace."""
@@ -243,7 +285,7 @@ class ChoiceTrainer:
             np.concatenate([weights, np.zeros(max(0, rows - len(weights)))])
             for weights, rows in zip(seen, self.factors.shape, strict=True)
         ]
-        if self.policy.loss == "softmax":  # rows that are new are as long as the others
+        if self.policy.loss != "squared":  # rows that are new are as long as the others
             for side, had in zip(self.factors.sides, held, strict=True):
                 if 0 < had < len(side):
                     length = float(np.sqrt(np.mean(np.sum(side[:had] ** 2, axis=1))))

@@ -34,7 +34,6 @@ class DistributedObservations:
     largest: float
     ids: list[np.ndarray]  # of the rows of each side, where files have names for them
     held_out: list[np.ndarray]  # positions in each split that are held out
-    negatives = None
     disposable = False
     sides = Observations.sides
 

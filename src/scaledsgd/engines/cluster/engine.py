@@ -117,8 +117,6 @@ class RayEngine(Engine):
 
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> ClusterSamples:
         """The samples on the workers' disks, by the blocks that they touch."""
-        if observations.negatives is not None:
-            raise ValueError("negatives are drawn on one machine: events train without a cluster")
         given = DistributedObservations.handed_over(observations, self.pool)
         meetings = self._lay_out(given.shape, given.symmetric, given.loss)
         plan = Plan(

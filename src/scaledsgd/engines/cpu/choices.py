@@ -72,18 +72,20 @@ def run_softmax(
     (blocks, N), r, b = negatives.shape, factors.rank, round.block
     padding = np.zeros(blocks * b - len(order), order.dtype)
     order = np.concatenate([order, padding]).reshape(blocks, b)
-    columns = [column[order] for column in (choices.users, choices.items, choices.weights)]
-    columns[2].ravel()[len(columns[2].ravel()) - len(padding) :] = 0
+    users, items, weights = choices.users[order], choices.items[order], choices.weights[order]
+    weights.ravel()[weights.size - len(padding) :] = 0
     rooms = (2, N, r), (2, N), (b, r), (b, r), (jobs, N, r), (jobs, N)
     shared = tuple(np.empty(shape, np.float32) for shape in rooms)
     how = np.float32(round.tau), np.float32(round.c), round.cosine, np.float32(round.ridge)
     alphas = np.linspace(*round.alphas, blocks, dtype=np.float32)
     U, V = kernels.padded(factors.left), kernels.padded(factors.right)
-    steps = U, V, *columns, negatives, round.P.astype(np.float32), alphas, how, shared
+    P = round.P.astype(np.float32)
     counter = np.zeros(1, np.intp)
 
     def work(thread: int) -> float:
-        return kernels.softmax(thread, jobs, counter, *steps)
+        return kernels.softmax(
+            thread, jobs, counter, U, V, users, items, weights, negatives, P, alphas, how, shared
+        )
 
     with _together, _blas().limit(limits=1, user_api="blas"):
         return sum(threads(work, list(range(jobs))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ..base import Chunk, Engine, SoftmaxRound, SquaredRound
 from . import choice_kernels, step_kernels
 from .choices import run_softmax, run_squared
 from .sample_order import MiniBatch, Next
-from .thread_blocks import TOGETHER, DrawnNegatives, ThreadBlocks, blocks, in_turn, meetings
+from .thread_blocks import TOGETHER, ThreadBlocks, blocks, in_turn, meetings
 
 # Bytes of X that are fetched in time without being asked for: they are in the second-level cache.
 NEAR = 1 << 20
@@ -86,7 +86,7 @@ class CpuEngine(NumpyAlgebra, Engine):
         for column, by in enumerate(shift):
             if by:
                 index[:, column] += by
-        negatives, jobs, share = observations.negatives, self.n_jobs, (rng, self._threads)
+        jobs, share = self.n_jobs, (rng, self._threads)
         (left, right), begin = observations.shape, max(shift)
         rows = begin + right if begin else left
         meet = meetings(index.shape[1], jobs, observations.symmetric)
@@ -95,11 +95,8 @@ class CpuEngine(NumpyAlgebra, Engine):
             jobs //= 2
             meet = meetings(index.shape[1], jobs, observations.symmetric)
         if jobs == 1:
-            redraw = negatives and partial(negatives.redraw, first=shift[1])
             block = np.zeros(rows, np.uint8)
-            return ThreadBlocks(index, targets, block, TOGETHER, *share, self.n_jobs, redraw)
-        if negatives:
-            return DrawnNegatives(index, targets, left, shift[1], negatives, *share, jobs)
+            return ThreadBlocks(index, targets, block, TOGETHER, *share, self.n_jobs)
         # In comparisons every row may meet every other.
         sides = [slice(0, rows)]
         if begin and index.shape[1] == 2:

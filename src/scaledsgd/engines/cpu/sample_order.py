@@ -94,10 +94,9 @@ class Shard:
 
     def __init__(
         self, index: np.ndarray, targets: np.ndarray, rng: np.random.Generator | None,
-        threads: Callable, jobs: int = 1, redraw: Callable | None = None, wide: bool = False,
+        threads: Callable, jobs: int = 1, wide: bool = False,
     ):  # fmt: skip
         self.index, self.targets, self._wide = index, targets, wide
-        self._redraw = redraw  # changes samples for their next turn, if they are to change
         self._shuffle, riffle, self._deal = dealer(index.shape[1])
         half = len(targets) // 2
         parts = list(pairwise(half * k // jobs for k in range(jobs + 1)))
@@ -108,26 +107,17 @@ class Shard:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def mini_batches(
-        self, key: np.uint64, start: int, stop: int, seed: int = 0, guesses=None
-    ) -> Iterator[MiniBatch]:
+    def mini_batches(self, key: np.uint64, start: int, stop: int) -> Iterator[MiniBatch]:
         """Samples start .. stop of an order that a key names: copies, or if it is all the same for
-        what is learned, blocks where they lie. Each is valid until the next. Rows that are drawn
-        for every turn are drawn from `guesses`."""
+        what is learned, blocks where they lie. Each is valid until the next."""
         copied = not self._wide or len(self) <= BLOCK * GROUP
-        dealt = self._copied(key, start, stop) if copied else self._in_place(key, start, stop)
-        for number, batch in enumerate(dealt):
-            if self._redraw is not None:
-                how = {"order": batch.order, "shift": batch.shift}
-                self._redraw(batch.index, seed ^ number << 32, guesses, **how)
-            yield batch
+        return self._copied(key, start, stop) if copied else self._in_place(key, start, stop)
 
     def _copied(self, key: np.uint64, start: int, stop: int) -> Iterator[MiniBatch]:
         return (MiniBatch(chunk.index, chunk.targets) for chunk in self.dealt(key, start, stop))
 
     def _in_place(self, key: np.uint64, start: int, stop: int) -> Iterator[MiniBatch]:
-        # Samples whose rows were drawn are still in the cache when it is their turn.
-        blocks, size = len(self) // BLOCK, 2 * GROUP if self._redraw is None else -(-GROUP // 4)
+        blocks, size = len(self) // BLOCK, 2 * GROUP
         for first in range(start // BLOCK, min(stop // BLOCK, blocks), size):
             order = np.empty(min(size, stop // BLOCK - first), np.int64)
             ordered(blocks, key, first, order)

@@ -9,8 +9,6 @@ result is that of some serial order, whoever was faster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 
 import numba
@@ -19,8 +17,7 @@ from numba.extending import register_jitable
 
 from ...core.observations import Chunk
 from ..base import Samples
-from ..schedule import Schedule, planes, schedule, tournament
-from .negatives import Negatives
+from ..schedule import Schedule, planes, schedule
 from .permutations import BLOCK
 from .sample_order import MiniBatch, Next, Shard, draw_key, share
 
@@ -32,7 +29,6 @@ _WIDEST = 4
 WIDE = 1 << 14
 
 _MOST = 64  # threads that are kept apart: their blocks are numbered in a byte
-_PIECE = 64  # consecutive rows
 _SEEN = 1_000_000  # samples that tell how often a row is named
 _CHANCES = 8  # tasks that a sample with rows of one block may fall to
 
@@ -47,29 +43,12 @@ def meetings(arity: int, jobs: int, symmetric: bool) -> Schedule:
     return planes(1 << min(jobs, _WIDEST).bit_length() - 1)
 
 
-@dataclass(frozen=True)
-class Task:
-    """Samples first .. last of a shard, which a thread runs without waiting for others."""
-
-    shard: Shard
-    number: int
-    key: np.uint64
-    first: int
-    last: int
-    guesses: tuple[int, int] | None = None  # which second rows are drawn, if they are
-
-    def __iter__(self) -> Iterator[MiniBatch]:
-        """Each mini-batch is valid until the next."""
-        seed = (int(self.key) + (self.number << 40) + self.first) % 2**63
-        return self.shard.mini_batches(self.key, self.first, self.last, seed, self.guesses)
-
-
 class ThreadBlocks(Samples):
     """A training copy of the observations, a shard for every group of blocks."""
 
     def __init__(
         self, index: np.ndarray, targets: np.ndarray, block: np.ndarray, meetings: Schedule,
-        rng: np.random.Generator, threads: Callable, jobs: int, redraw: Callable | None = None,
+        rng: np.random.Generator, threads: Callable, jobs: int,
     ):  # fmt: skip
         self.index, self.targets = index, targets
         self.visits, self.groups = meetings.groups.shape[:2]
@@ -77,7 +56,7 @@ class ThreadBlocks(Samples):
         self._helpers = max(1, jobs // self.groups)
         wide = len(block) >= WIDE
         if meetings.blocks == 1:
-            self.shards = [Shard(index, targets, rng, threads, jobs, redraw, wide)]
+            self.shards = [Shard(index, targets, rng, threads, jobs, wide)]
             return
         ends = sort(index, targets, block, _whole(meetings))
         parts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
@@ -85,7 +64,7 @@ class ThreadBlocks(Samples):
 
         def shard(number: int) -> Shard:
             part = parts[number]
-            return Shard(index[part], targets[part], seeds[number], in_turn, 1, redraw, wide)
+            return Shard(index[part], targets[part], seeds[number], in_turn, 1, wide)
 
         self.shards: list[Shard] = threads(shard, list(range(len(parts))))
 
@@ -111,87 +90,16 @@ class ThreadBlocks(Samples):
         part = self._done, self._done + count, len(self)
         self._done += count
         for visit in self._order:
-            groups = [self._group(visit, group, part) for group in range(self.groups)]
-            yield [chain.from_iterable(tasks) for tasks in chain.from_iterable(groups) if tasks]
+            shards = self.shards[visit * self.groups : (visit + 1) * self.groups]
+            yield list(chain.from_iterable(self._tasks(shard, part) for shard in shards))
 
-    def _group(self, visit: int, group: int, part: tuple[int, int, int]) -> list[list[Task]]:
-        """What a group of blocks runs of a part of the epoch, for each of its threads."""
-        number = visit * self.groups + group
-        return self._among_threads([self._task(number, *share(part, len(self.shards[number])))])
-
-    def _task(self, number: int, first: int, last: int, guesses=None) -> Task:
-        return Task(self.shards[number], number, self._key, first, last, guesses)
-
-    def _among_threads(self, tasks: list[Task]) -> list[list[Task]]:
-        each: list[list[Task]] = [[] for _ in range(self._helpers)]
-        for task in tasks:
-            # A multiple of a block for all but the last.
-            size = -(-(task.last - task.first) // self._helpers // BLOCK) * BLOCK
-            for thread, start in enumerate(range(task.first, task.last, max(size, BLOCK))):
-                stop = min(start + size, task.last)
-                each[thread].append(replace(task, first=start, last=stop))
-        return each
-
-
-class DrawnNegatives(ThreadBlocks):
-    """Comparisons of which the second row, an item that a user did not choose, is drawn as they are
-    dealt: a shard for every block of users and every block of items that they chose.
-
-    A guess is any item. So as many guesses fall into a block of items as it has items, and that
-    many samples of a shard, which are in random order, have their turn with that block. (After a
-    guess that fails any item may be drawn, and that row may be another thread's: that is rare.)
-    """
-
-    def __init__(
-        self, index: np.ndarray, targets: np.ndarray, users: int, first: int, negatives: Negatives,
-        rng: np.random.Generator, threads: Callable, jobs: int,
-    ):  # fmt: skip
-        width = 1 << min(jobs, _WIDEST).bit_length() - 1
-        self._pairs, self._items = tournament(width).groups, 2 * width
-        rows = slice(first, first + negatives.items)
-        block = np.zeros(rows.stop, np.uint8)
-        block[:users] = even_blocks(np.bincount(_some(index[:, 2]), minlength=users), width)
-        named = np.bincount(_some(index[:, 0]) - first, minlength=negatives.items)
-        block[rows] = _alike(named, self._items)
-        negatives, self._guesses = negatives.pooled(block[rows], self._items)
-        numbers = np.arange(width * self._items, dtype=np.int32).reshape(-1, self._items)
-        # By the item chosen, the item drawn and the user.
-        table = np.broadcast_to(numbers.T[:, None], (self._items, *numbers.T.shape))
-        visits = np.empty((len(self._pairs) * width, width, 0), int)
-        redraw = partial(negatives.redraw, first=first)
-        super().__init__(
-            index, targets, block, Schedule(visits, table), rng, threads, jobs, redraw
-        )  # fmt: skip
-
-    def _group(self, visit: int, group: int, part: tuple[int, int, int]) -> list[list[Task]]:
-        match, shift = divmod(visit, self.groups)
-        a, b = self._pairs[match, group].tolist()
-        user, tasks = (group + shift) % self.groups, []
-        for both in ((a, b), (b, a), (a, a), (b, b)):
-            task = self._portion(user, *both, part)
-            if both[0] == both[1]:  # a block is with itself in a part of every match
-                at = share((match, match + 1, len(self._pairs)), task.last - task.first)
-                cuts = [task.first + cut // BLOCK * BLOCK for cut in at]
-                last = task.last if match + 1 == len(self._pairs) else cuts[1]
-                task = replace(task, first=cuts[0], last=last)
-            tasks.append(task)
-        return self._among_threads(tasks)
-
-    def _portion(self, user: int, chosen: int, other: int, part: tuple[int, int, int]) -> Task:
-        """The samples of a shard that draw from a block of items."""
-        number = user * self._items + chosen
-        first, last = share(part, len(self.shards[number]))
-        # By tasks another block has the rest that is no whole block of samples.
-        turned = (int(self._key) + number + first) % self._items
-        ends, at = [0], 0
-        for q in range(turned, turned + self._items):
-            low, high = self._guesses[q % self._items], self._guesses[q % self._items + 1]
-            at += high - low
-            ends.append((last - first) * at // self._guesses[-1] // BLOCK * BLOCK)
-        ends[-1] = last - first
-        place = (other - turned) % self._items
-        guesses = self._guesses[other], self._guesses[other + 1]
-        return self._task(number, first + ends[place], first + ends[place + 1], guesses)
+    def _tasks(self, shard: Shard, part: tuple[int, int, int]) -> list[Iterable[MiniBatch]]:
+        """What each of its threads runs of a part of the epoch, without waiting for others."""
+        first, last = share(part, len(shard))
+        # A multiple of a block for all but the last.
+        size = max(BLOCK, -(-(last - first) // self._helpers // BLOCK) * BLOCK)
+        starts = range(first, last, size)
+        return [shard.mini_batches(self._key, at, min(at + size, last)) for at in starts]
 
 
 def in_turn(work: Callable, parts: list) -> list:
@@ -232,20 +140,6 @@ def even_blocks(named: np.ndarray, count: int) -> np.ndarray:
     named = named + 1e-3
     middle = np.cumsum(named) - named / 2
     return (count * middle / named.sum()).astype(int)
-
-
-def _alike(named: np.ndarray, count: int) -> np.ndarray:
-    """Blocks of as many rows that are named as often, each of pieces so large that hardly a line of
-    the cache belongs to two.
-
-    >>> np.bincount(_alike(np.arange(8 * _PIECE), 2))
-    array([256, 256])
-    """
-    pieces = np.add.reduceat(named, np.arange(0, len(named), _PIECE))
-    order = np.empty(len(pieces), int)
-    order[np.argsort(-pieces, kind="stable")] = np.arange(len(pieces))
-    there_and_back = np.r_[:count, count - 1 : -1 : -1]
-    return np.repeat(there_and_back[order % (2 * count)], _PIECE)[: len(named)]
 
 
 @register_jitable

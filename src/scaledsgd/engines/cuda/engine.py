@@ -86,8 +86,6 @@ class CudaEngine(Engine):
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples:
         """A shuffled training copy whose indices point into the stacked X: on the GPU if it fits
         there twice (once while it is moved), else in host memory."""
-        if observations.negatives is not None:
-            raise ValueError("negatives are drawn on the CPU: events train with device='cpu'")
         index, targets = observations.index, observations.targets
         each = index.shape[1] * index.itemsize + np.dtype(dtype).itemsize
         if 2 * each * len(targets) <= self._room():

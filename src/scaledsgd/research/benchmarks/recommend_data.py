@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from ...core.choices import Choices
 from ...io.readers import InputError, open_file
-from ...recommend.evaluation import top_measures
-from ...recommend.events import pattern
+from ...recommend.evaluation import pattern, top_measures
 from ...recommend.interactions import Interactions, read
 from ...recommend.search import Lists
 from ..synthetic import ratings

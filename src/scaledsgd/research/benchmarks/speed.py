@@ -130,8 +130,8 @@ def peers(size: Size, n_jobs: int, device: str) -> Result:
         "Against others",
         f"{size.samples:,} ratings of {ITEMS:,} items by {USERS:,} users, {n_jobs} thread(s) each, "
         f"medians of {size.repeats} runs in turns: million samples a second in steady state, and "
-        "how many times theirs ours is. BPR draws an item that the user has not chosen for each "
-        "sample.",
+        "how many times theirs ours is. BPR of others draws an item for each sample; ours has "
+        "them drawn before.",
         ["", "ours", "theirs", "ratio"], rows,
         _bars([f"{f['loss']} {f['rank']}" for f in facts], bars),
         "Million samples a second.",
@@ -143,10 +143,10 @@ _MODES = {"squared": {}, "bpr": {"mode": "user-item"}}
 
 
 def _events(ratings) -> Observations:
-    from ...recommend.events import observations
-
+    """Choices as comparisons with any item."""
     user, item, _ = ratings
-    return observations(user, item, (USERS, ITEMS))
+    other = np.random.default_rng(0).integers(0, ITEMS, len(item))
+    return Observations.triplets(user, item, other, shape=(USERS, ITEMS), symmetric=False)
 
 
 # --- Limits --------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def run(problem: Problem, scaled: bool, step: Step, seed: int, options: Options)
         policy = AutoPolicy()
     factors = Factors.start(
         seen.shape, problem.rank, seed=seed, dtype=problem.dtype, symmetric=seen.symmetric,
-        scale=policy.starting_scale(seen.size, seen.shape, problem.rank, seen.kind),
+        scale=policy.starting_scale(seen.size, seen.shape, problem.rank, seen.loss.name),
         offset=policy.starting_column,
     )  # fmt: skip
     if problem.start is not None:
