@@ -49,73 +49,103 @@ extern "C" __global__ void squared(
     if (lane == 0 && found) atomicAdd(squares, (double)found);
 }
 
-// The softmax: a warp a row. `gather` takes rows and, for cosines, divides them by their length.
+// The softmax. A block of b choices and N negatives has 2 b + N rows: users, items, negatives. `at` is
+// the number of the block, counted here, so that one graph of launches serves all blocks of a round.
+// A warp a row. `gather` takes rows and, for cosines, divides them by their length.
 extern "C" __global__ void gather(
-    const float *X, const int *rows, int count, float *out, float *inverse) {
-    int lane = threadIdx.x & 31, b = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
-    if (b >= count) return;
-    const float *x = X + (long long)rows[b] * LD;
+    const float *X, const int *rows, const int *at, int count, float *out, float *inverse) {
+    int lane = threadIdx.x & 31, k = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    if (k >= count) return;
+    const float *x = X + (long long)rows[(long long)*at * count + k] * LD;
     float length = 0;
     for (int q = lane; q < RANK; q += 32) length += x[q] * x[q];
     float scale = COSINE ? rsqrtf(total(length) + 1e-20f) : 1.0f;
-    for (int q = lane; q < RANK; q += 32) out[(long long)b * RANK + q] = x[q] * scale;
-    if (lane == 0) inverse[b] = scale;
+    for (int q = lane; q < RANK; q += 32) out[(long long)k * RANK + q] = x[q] * scale;
+    if (lane == 0) inverse[k] = scale;
 }
 
-// S <- exp(S) in place, C <- c w / (tau sum) A, and the losses; a block of 256 threads a row.
+// S <- exp(S) in place, C <- c w / (tau sum) A, and the losses; a block of 256 threads a choice.
 extern "C" __global__ void exp_rows(
-    float *S, int count, int n, const float *A, const float *B, const float *weights,
-    float beta, float c, float *C, float *scale, double *loss) {
+    float *S, int n, const float *gathered, const float *weights, const int *at, float beta, float c,
+    float *C, float *scale, double *loss) {
     __shared__ float parts[8];
-    int b = blockIdx.x, lane = threadIdx.x & 31;
-    float *row = S + (long long)b * n, sum = 0;
+    int k = blockIdx.x, b = gridDim.x, lane = threadIdx.x & 31;
+    float *row = S + (long long)k * n, sum = 0;
     for (int j = threadIdx.x; j < n; j += blockDim.x) sum += row[j] = __expf(row[j] * beta);
     sum = total(sum);
     if (lane == 0) parts[threadIdx.x >> 5] = sum;
     __syncthreads();
     sum = 0;
-    for (int k = 0; k < (blockDim.x >> 5); ++k) sum += parts[k];
-    float w = weights[b], p = c * beta * w / sum, own = 0;
-    const float *a = A + (long long)b * RANK, *i = B + (long long)b * RANK;
-    for (int q = threadIdx.x; q < RANK; q += blockDim.x) C[(long long)b * RANK + q] = p * a[q];
+    for (int part = 0; part < (blockDim.x >> 5); ++part) sum += parts[part];
+    float w = weights[(long long)*at * b + k], p = c * beta * w / sum, own = 0;
+    const float *a = gathered + (long long)k * RANK, *i = a + (long long)b * RANK;
+    for (int q = threadIdx.x; q < RANK; q += blockDim.x) C[(long long)k * RANK + q] = p * a[q];
     if (threadIdx.x >= 32) return;
     for (int q = lane; q < RANK; q += 32) own += a[q] * i[q];
     own = total(own);
     if (lane == 0) {
-        scale[b] = p;
+        scale[k] = p;
         atomicAdd(loss, (double)(w * (c * logf(sum) - beta * own)));
     }
 }
 
-// G <- s G - o Z for a row's own scale s (1 without one) and o = weight / tau; then, for cosines, the
-// part along A is taken out and the rest divided by the row's length.
+// Of dot products: a P a' of the users and of the items, from rows times P, and the former by scale.
+extern "C" __global__ void levers(
+    const float *gathered, const float *products, const float *scale, int b, float *lever, float *mass) {
+    int lane = threadIdx.x & 31, k = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    if (k >= 2 * b) return;
+    float found = 0;
+    for (int q = lane; q < RANK; q += 32)
+        found += gathered[(long long)k * RANK + q] * products[(long long)k * RANK + q];
+    found = total(found);
+    if (lane) return;
+    lever[k] = found;
+    if (k < b) mass[k] = found * scale[k];
+}
+
+// Gradients of all rows. For cosines the part along the row is taken out and the rest divided by the
+// row's length; with dot products there is a ridge, and a step is divided by 1 + its own curvature.
 extern "C" __global__ void combine(
-    float *G, int count, const float *scale, const float *weights, float beta, const float *Z,
-    const float *A, const float *inverse) {
-    int lane = threadIdx.x & 31, b = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
-    if (b >= count) return;
-    float *g = G + (long long)b * RANK, s = scale ? scale[b] : 1.0f, along = 0;
-    float o = Z ? beta * weights[b] : 0;
-    const float *z = Z + (long long)b * RANK, *a = A + (long long)b * RANK;
-    float found[PIECES];
-    for (int k = 0; k < PIECES; ++k) {
-        int q = lane + 32 * k;
-        found[k] = q < RANK ? (s ? s * g[q] : 0.0f) - (Z ? o * z[q] : 0.0f) : 0.0f;
-        along += q < RANK ? found[k] * a[q] : 0.0f;
+    float *G, int count, int b, const float *gathered, const float *inverse, const float *scale,
+    const float *weights, const int *at, const float *alphas, float beta, float ridge,
+    const float *lever, const float *curvature) {
+    int lane = threadIdx.x & 31, k = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    if (k >= count) return;
+    float *g = G + (long long)k * RANK, s = k < b ? scale[k] : 1.0f, w = 0, along = 0, over = 1;
+    const float *a = gathered + (long long)k * RANK, *z = a;
+    if (k < 2 * b) {
+        w = weights[(long long)*at * b + (k < b ? k : k - b)];
+        z = gathered + (long long)(k < b ? k + b : k - b) * RANK;
     }
-    along = COSINE ? total(along) : 0.0f;
-    float over = COSINE ? inverse[b] : 1.0f;
-    for (int k = 0; k < PIECES; ++k) {
-        int q = lane + 32 * k;
-        if (q < RANK) g[q] = (found[k] - along * a[q]) * over;
+    float found[PIECES];
+    for (int piece = 0; piece < PIECES; ++piece) {
+        int q = lane + 32 * piece;
+        bool in = q < RANK, sums = k < b || k >= 2 * b;
+        found[piece] = in ? (sums ? s * g[q] : 0.0f) - beta * w * z[q] : 0.0f;
+        along += in ? found[piece] * a[q] : 0.0f;
+    }
+    if (COSINE) {
+        along = total(along);
+        over = inverse[k];
+    } else {
+        float own = k < 2 * b ? w * (beta * beta * lever[k < b ? k + b : k - b] + ridge)
+                              : beta * curvature[k - 2 * b];
+        along = -ridge * w;
+        over = 1.0f / (1.0f + alphas[*at] * own);
+    }
+    for (int piece = 0; piece < PIECES; ++piece) {
+        int q = lane + 32 * piece;
+        if (q < RANK) g[q] = (found[piece] - along * a[q]) * over;
     }
 }
 
 // X[rows] -= alpha H; rows may repeat.
 extern "C" __global__ void descend(
-    float *X, const int *rows, int count, const float *H, float alpha) {
-    int lane = threadIdx.x & 31, b = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
-    if (b >= count) return;
-    float *x = X + (long long)rows[b] * LD;
-    for (int q = lane; q < RANK; q += 32) atomicAdd(x + q, -alpha * H[(long long)b * RANK + q]);
+    float *X, const int *rows, const int *at, int count, const float *H, const float *alphas) {
+    int lane = threadIdx.x & 31, k = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    if (k >= count) return;
+    float *x = X + (long long)rows[(long long)*at * count + k] * LD, alpha = alphas[*at];
+    for (int q = lane; q < RANK; q += 32) atomicAdd(x + q, -alpha * H[(long long)k * RANK + q]);
 }
+
+extern "C" __global__ void advance(int *at) { *at += 1; }

@@ -50,6 +50,7 @@ class CudaEngine(Engine):
         self.repairs = 0
         self._busiest = 0.0
         self._choices: tuple = (None, ())
+        self._blocks: choice_rounds.Blocks | None = None
         self._processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
 
     def put(self, X: np.ndarray) -> Any:
@@ -129,8 +130,11 @@ class CudaEngine(Engine):
         self, factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
         round: SoftmaxRound,
     ) -> float:  # fmt: skip
-        U, V = self._sides(factors)
-        return choice_rounds.run_softmax(U, V, self._sent(choices), order, negatives, round)
+        self._laid_out(factors)
+        self._blocks, loss = choice_rounds.run_softmax(
+            self._blocks, factors.X, factors.begin, self._sent(choices), order, negatives, round
+        )
+        return loss
 
     def squares(self, X: Any, weights: np.ndarray) -> np.ndarray:
         return choice_rounds.squares(X, weights)
