@@ -99,6 +99,8 @@ def test_shares_of_an_explanation_add_up_and_name_items_of_a_kind(fitted):
     items, shares = fitted.explain(0, wanted)
     assert shares.sum() == pytest.approx(1) and (np.diff(shares) <= 0).all()
     assert items[0] % KINDS == wanted % KINDS
+    had = int(items[0])  # what she chose is explained by her other choices
+    assert had not in fitted.explain(0, had)[0]
 
 
 def test_an_unknown_user_gets_what_a_trained_one_gets(fitted):

@@ -79,3 +79,22 @@ def test_the_ridge_of_bpr_is_that_of_its_steps():
     users, items = len(choices) / SHAPE[0] * SHAPE[1], 2 * len(choices) / SHAPE[1] * SHAPE[0]
     wanted = 0.05 * 1e-3 * 0.15 / 4 * P * (users + items)
     assert np.log(norms[0] / norms[1]) == pytest.approx(wanted, rel=0.02)
+
+
+def test_rows_that_nobody_names_are_zero_until_the_softmax_draws_them():
+    made, choices = trainer()
+    made.warm_up(choices, 2)
+    assert not made.factors.right[0].any() and made.factors.right[1:].any(axis=1).all()
+    made.policy.loss, made.policy.cosine = "softmax", True
+    made._even_lengths()
+    assert np.linalg.norm(made.factors.right, axis=1) == pytest.approx(0.8)
+
+
+def test_rows_that_are_new_are_as_long_as_the_others():
+    made, choices = trainer()
+    made.warm_up(choices, 2)
+    lengths = [np.sqrt(np.mean(np.sum(side**2, axis=1))) for side in made.factors.sides]
+    made.grow((70, 50))
+    for side, had, length in zip(made.factors.sides, SHAPE, lengths, strict=True):
+        assert np.linalg.norm(side[had:], axis=1) == pytest.approx(length, rel=1e-4)
+        assert len(side) == had + 10

@@ -15,8 +15,7 @@ from ..core.observations import Chunk, Observations
 from ..core.validation import LARGEST, target_bounds
 from ..io.ids import Ids
 from ..io.tables import are_files, columns_of
-from ..recommend import events
-from ..recommend.comparisons import SIMILARITIES, triplets
+from ..recommend.comparisons import SIMILARITIES, successions, triplets
 from ..recommend.histories import Histories, last_of
 from ..recommend.interactions import UNNAMED, Interactions, read
 from ..training import metrics
@@ -197,7 +196,7 @@ class ItemRanker(Answers, Learner):
         d, seed = len(items), self._seed(reset)
         if whole:
             return self._compared(u, i, told.values, seed)
-        found = events.successions(self._histories.room(), u, i, (d, d), seed=seed)
+        found = successions(self._histories.room(), u, i, (d, d), seed=seed)
         if found is None and reset:
             raise ValueError("nothing to learn: no user has two events on different items")
         return found

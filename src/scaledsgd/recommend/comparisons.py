@@ -1,4 +1,5 @@
-"""From who rated what to which item is nearer: similarities, compared three by three.
+"""From who rated what to which item is nearer: similarities, compared three by three, or what came
+next in a stream of events.
 
 M_ij is how similar the ratings of items i and j are (similarity.py). Of the triplets in [d]^3
 those with M_ij != M_ik are sampled uniformly without replacement, and Y says whether M_ij > M_ik.
@@ -20,7 +21,9 @@ import numba
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.observations import Observations
 from ..core.randomness import seeded, streams, threaded, uniform
+from ..core.validation import refuse, whole
 from ..engines.base import chosen
 from ..engines.cpu.sample_order import dealer
 from ..io.atomic import whole_folder
@@ -36,6 +39,8 @@ _BLOCK = 64  # rows of M a thread takes at a time: enough blocks to keep all of 
 _PILOT_ROWS, _PILOT_PAIRS = 1024, 1024
 
 _SHUFFLED = 1 << 20  # comparisons put in order at a time
+
+_TRIES = 16  # events of a stream that are drawn before any item will do
 
 _VERSION = 2  # of the results: a change of any drawn number makes older caches strangers
 
@@ -236,3 +241,62 @@ def _stored(folder: Path, key: str, make: Callable[[], Triplets]) -> Triplets:
             for name, array in made._asdict().items():
                 np.save(part / f"{name}.npy", array)
     return Triplets(*(np.load(final / f"{name}.npy", mmap_mode="r") for name in Triplets._fields))
+
+
+@numba.njit(nogil=True, cache=True)
+def _successions(previous, users, items, count, seed, out):
+    """Fills `out` with rows (j, k, i): the user went from i to j, and k is another item, of the
+    same events if that can be had. Returns how many there are."""
+    np.random.seed(seed)
+    found = 0
+    for t in range(len(users)):
+        i, j = previous[users[t]], items[t]
+        previous[users[t]] = j
+        if i < 0 or i == j:
+            continue
+        for _ in range(_TRIES):
+            k = np.int64(items[np.random.randint(len(items))])
+            if k != i and k != j:
+                break
+        else:
+            low, high = (i, j) if i < j else (j, i)
+            k = np.random.randint(count - 2)
+            k += k >= low
+            k += k >= high
+        out[found, 0], out[found, 1], out[found, 2] = j, k, i
+        found += 1
+    return found
+
+
+def successions(previous: np.ndarray, users, items, shape, *, seed: int = 0) -> Observations | None:
+    """Comparisons "the item before is nearer to the one after it than to another", among items.
+
+    Events are in the order of time. `previous` holds the row of the last item of each user, -1
+    where there was none, and is brought up to date in place; refused events leave it as it is. An
+    item that is chosen twice in a row says nothing. Another item is that of any of the same events,
+    or any at all where they have no other. None if no comparison came of it.
+
+    >>> last = np.array([-1, 4], np.int32)
+    >>> after = successions(last, [0, 1, 0], [2, 3, 1], shape=(5, 5))
+    >>> after.index[:, [2, 0]], last  # from 4 to 3, and from 2 to 1
+    (array([[4, 3],
+           [2, 1]], dtype=int32), array([1, 3], dtype=int32))
+    """
+    count = int(shape[1])
+    users, items = whole(users, "user"), whole(items, "item")
+    if len(users) != len(items):
+        raise ValueError(f"{len(users)} users and {len(items)} items do not pair up")
+    if len(users) == 0:
+        raise ValueError("no events: the input is empty")
+    for rows, limit, what in ((users, len(previous), "user"), (items, count, "item")):
+        wrong = (rows < 0) | (rows >= limit)
+        refuse(wrong, rows, f"{what} {{}} is not one of {limit}", unit="event")
+    out = np.empty((len(users), 3), np.int32 if 2 * count < 2**31 else np.int64)
+    if count < 3:  # there is no third item to compare with
+        previous[users] = items
+        return None
+    found = _successions(previous, users, items, count, seed, out)
+    if not found:
+        return None
+    ones = np.ones(found, np.float32)
+    return Observations(out[:found], ones, (count, count), "bpr", symmetric=True)

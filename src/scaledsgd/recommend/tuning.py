@@ -26,10 +26,12 @@ _USERS = 3000  # asked at most: the error of a mean NDCG is then below .005
 _FOLDS = ((20_000, 3), (50_000, 2), (np.inf, 1))
 _MOST = 1_000_000  # choices that a search looks at: those of some users, where there are more
 _SQUARED_EPOCHS = 5
-_SHORT, _LONG = (6, 256), (12, 512)  # epochs and negatives of a trial, and of one of the best
+_SHORT, _LONG = 6, 12  # epochs of a trial, and of one of the best
+_NEGATIVES = 256  # of a trial: they cost a quarter of the usual ones, and order settings alike
 _CLOSE = 0.97  # of the better product's NDCG: the other one is tried again, too
 _LONGEST = 24  # epochs of the longest trial
-_GAINED = 0.01  # share of NDCG that twice the epochs must gain
+# Share of NDCG that twice the epochs must gain, and that makes twice as many again worth a trust.
+_GAINED, _TRUSTED = 0.015, 0.02
 _ALIKE = 0.99  # of the best NDCG: of ridges that are as good the strongest, which overfits least
 _DOT_TAU = 0.2  # temperature and ridge of a dot product are one number, but for the start
 
@@ -206,7 +208,7 @@ class Tuner:
             known: dict[tuple, float] = {}
 
             def value(at: tuple) -> float:
-                known[at] = self._softmax(kind(at), *_SHORT).ndcg.mean()
+                known[at] = self._softmax(kind(at), _SHORT).ndcg.mean()
                 return known[at]
 
             self._climbed(value, start, trials)
@@ -225,31 +227,32 @@ class Tuner:
         close = [changes for value, changes in tried if value >= _CLOSE * most]
         if len(close) == 1:
             return close[0]
-        return max(close, key=lambda changes: self._softmax(changes, *_LONG).ndcg.mean())
+        return max(close, key=lambda changes: self._softmax(changes, _LONG).ndcg.mean())
 
     def _length(self, changes: dict, epochs: int) -> tuple[Measures, int]:
-        """As many epochs as help: twice as many, as long as that is better."""
-        length, gain = min(_SHORT[0], epochs), 0.0
-        values = self._softmax(changes, length, _LONG[1])
+        """As many epochs as help: twice as many, as long as that is better by more than chance."""
+        length, gain = min(_SHORT, epochs), 0.0
+        values = self._softmax(changes, length)
         while length < min(_LONGEST, epochs):
             twice = min(2 * length, epochs)
-            longer = self._softmax(changes, twice, _LONG[1])
-            gain = longer.ndcg.mean() / max(values.ndcg.mean(), 1e-12) - 1
-            if gain < _GAINED:
+            longer = self._softmax(changes, twice)
+            more = longer.ndcg - values.ndcg
+            gain = more.mean() / max(values.ndcg.mean(), 1e-12)
+            if gain < _GAINED or more.mean() < more.std() / np.sqrt(len(more)):
                 return values, length
             values, length = longer, twice
         # What helped much up to here is trusted once more.
-        return values, min(2 * length, epochs) if gain >= 2 * _GAINED else length
+        return values, min(2 * length, epochs) if gain >= _TRUSTED else length
 
-    def _softmax(self, changes: dict, epochs: int, negatives: int) -> Measures:
+    def _softmax(self, changes: dict, epochs: int) -> Measures:
         """What a run with these settings reaches; no run is made twice."""
-        key = tuple(sorted(changes.items())), epochs, negatives
+        key = tuple(sorted(changes.items())), epochs
         if key not in self._known:
-            self._known[key] = self._descended(changes, epochs, negatives)
+            self._known[key] = self._descended(changes, epochs)
         return self._known[key]
 
-    def _descended(self, changes: dict, epochs: int, negatives: int) -> Measures:
-        policy = changes | self.fixed | {"negatives": negatives}
+    def _descended(self, changes: dict, epochs: int) -> Measures:
+        policy = changes | self.fixed | {"negatives": _NEGATIVES}
         trainers = [trainer.copy(**policy) for trainer in self.warm]
         for trainer, holdout in zip(trainers, self.holdouts, strict=True):
             trainer.descend(holdout.kept, epochs)

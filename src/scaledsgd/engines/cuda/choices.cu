@@ -49,14 +49,28 @@ extern "C" __global__ void squared(
     if (lane == 0 && found) atomicAdd(squares, (double)found);
 }
 
-// The softmax. A block of b choices and N negatives has 2 b + N rows: users, items, negatives. `at` is
-// the number of the block, counted here, so that one graph of launches serves all blocks of a round.
-// A warp a row. `gather` takes rows and, for cosines, divides them by their length.
+// Row x P of a matrix (RANK, RANK), for a row of which each thread of a warp has every 32nd number.
+__device__ void times(const float *x, const float *P, float *out) {
+    int lane = threadIdx.x & 31;
+    for (int k = 0; k < PIECES; ++k) out[k] = 0;
+    for (int p = 0; p < RANK; ++p) {
+        float one = __shfl_sync(~0u, x[p >> 5], p & 31);
+        for (int k = 0; k < PIECES; ++k)
+            if (lane + 32 * k < RANK) out[k] += one * P[(long long)p * RANK + lane + 32 * k];
+    }
+}
+
+// The softmax. A block of b choices and N negatives has 2 b + N rows: users, items, negatives. Which
+// block it is, is counted here (`next`, and `at` for the kernels that follow), so that the same
+// launches serve all blocks of a round. A warp a row. `gather` takes rows and, for cosines, divides
+// them by their length.
 extern "C" __global__ void gather(
-    const float *X, const int *rows, const int *at, int count, float *out, float *inverse) {
+    const float *X, const int *rows, const int *next, int *at, int count, float *out,
+    float *inverse) {
     int lane = threadIdx.x & 31, k = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+    if (k == 0 && lane == 0) *at = *next;
     if (k >= count) return;
-    const float *x = X + (long long)rows[(long long)*at * count + k] * LD;
+    const float *x = X + (long long)rows[(long long)*next * count + k] * LD;
     float length = 0;
     for (int q = lane; q < RANK; q += 32) length += x[q] * x[q];
     float scale = COSINE ? rsqrtf(total(length) + 1e-20f) : 1.0f;
@@ -66,10 +80,11 @@ extern "C" __global__ void gather(
 
 // S <- exp(S) in place, C <- c w / (tau sum) A, and the losses; a block of 256 threads a choice.
 extern "C" __global__ void exp_rows(
-    float *S, int n, const float *gathered, const float *weights, const int *at, float beta, float c,
-    float *C, float *scale, double *loss) {
+    float *S, int n, const float *gathered, const float *weights, int *next, const int *at,
+    float beta, float c, float *C, float *scale, double *loss) {
     __shared__ float parts[8];
     int k = blockIdx.x, b = gridDim.x, lane = threadIdx.x & 31;
+    if (k == 0 && threadIdx.x == 0) *next = *at + 1;
     float *row = S + (long long)k * n, sum = 0;
     for (int j = threadIdx.x; j < n; j += blockDim.x) sum += row[j] = __expf(row[j] * beta);
     sum = total(sum);
@@ -89,38 +104,44 @@ extern "C" __global__ void exp_rows(
     }
 }
 
-// Of dot products: a P a' of the users and of the items, from rows times P, and the former by scale.
+// Of dot products: a P a' of the users and of the items, and the former by scale.
 extern "C" __global__ void levers(
-    const float *gathered, const float *products, const float *scale, int b, float *lever, float *mass) {
+    const float *gathered, const float *P, const float *scale, int b, float *lever, float *mass) {
     int lane = threadIdx.x & 31, k = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
     if (k >= 2 * b) return;
-    float found = 0;
-    for (int q = lane; q < RANK; q += 32)
-        found += gathered[(long long)k * RANK + q] * products[(long long)k * RANK + q];
+    float x[PIECES], h[PIECES], found = 0;
+    for (int piece = 0; piece < PIECES; ++piece) {
+        int q = lane + 32 * piece;
+        x[piece] = q < RANK ? gathered[(long long)k * RANK + q] : 0.0f;
+    }
+    times(x, k < b ? P : P + RANK * RANK, h);
+    for (int piece = 0; piece < PIECES; ++piece) found += x[piece] * h[piece];
     found = total(found);
     if (lane) return;
     lever[k] = found;
     if (k < b) mass[k] = found * scale[k];
 }
 
-// Gradients of all rows. For cosines the part along the row is taken out and the rest divided by the
-// row's length; with dot products there is a ridge, and a step is divided by 1 + its own curvature.
-extern "C" __global__ void combine(
-    float *G, int count, int b, const float *gathered, const float *inverse, const float *scale,
-    const float *weights, const int *at, const float *alphas, float beta, float ridge,
-    const float *lever, const float *curvature) {
+// The gradient of every row, and the step along it. For cosines the part along the row is taken out
+// and the rest divided by the row's length; with dot products there is a ridge, and a step is divided
+// by 1 + its own curvature. Rows may repeat.
+extern "C" __global__ void descend(
+    float *X, const int *rows, const int *at, int count, int b, const float *G, const float *P,
+    const float *gathered, const float *inverse, const float *scale, const float *weights,
+    const float *alphas, float beta, float ridge, const float *lever, const float *curvature) {
     int lane = threadIdx.x & 31, k = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
     if (k >= count) return;
-    float *g = G + (long long)k * RANK, s = k < b ? scale[k] : 1.0f, w = 0, along = 0, over = 1;
-    const float *a = gathered + (long long)k * RANK, *z = a;
+    const float *g = G + (long long)k * RANK, *a = gathered + (long long)k * RANK, *z = a;
+    float s = k < b ? scale[k] : 1.0f, w = 0, along = 0, over = 1, alpha = alphas[*at];
     if (k < 2 * b) {
         w = weights[(long long)*at * b + (k < b ? k : k - b)];
         z = gathered + (long long)(k < b ? k + b : k - b) * RANK;
     }
-    float found[PIECES];
+    float found[PIECES], h[PIECES];
+    bool sums = k < b || k >= 2 * b;
     for (int piece = 0; piece < PIECES; ++piece) {
         int q = lane + 32 * piece;
-        bool in = q < RANK, sums = k < b || k >= 2 * b;
+        bool in = q < RANK;
         found[piece] = in ? (sums ? s * g[q] : 0.0f) - beta * w * z[q] : 0.0f;
         along += in ? found[piece] * a[q] : 0.0f;
     }
@@ -131,21 +152,14 @@ extern "C" __global__ void combine(
         float own = k < 2 * b ? w * (beta * beta * lever[k < b ? k + b : k - b] + ridge)
                               : beta * curvature[k - 2 * b];
         along = -ridge * w;
-        over = 1.0f / (1.0f + alphas[*at] * own);
+        over = 1.0f / (1.0f + alpha * own);
     }
     for (int piece = 0; piece < PIECES; ++piece) {
         int q = lane + 32 * piece;
-        if (q < RANK) g[q] = (found[piece] - along * a[q]) * over;
+        if (q < RANK) found[piece] = (found[piece] - along * a[q]) * over;
     }
+    times(found, k < b ? P + RANK * RANK : P, h);
+    float *x = X + (long long)rows[(long long)*at * count + k] * LD;
+    for (int piece = 0; piece < PIECES; ++piece)
+        if (lane + 32 * piece < RANK) atomicAdd(x + lane + 32 * piece, -alpha * h[piece]);
 }
-
-// X[rows] -= alpha H; rows may repeat.
-extern "C" __global__ void descend(
-    float *X, const int *rows, const int *at, int count, const float *H, const float *alphas) {
-    int lane = threadIdx.x & 31, k = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
-    if (k >= count) return;
-    float *x = X + (long long)rows[(long long)*at * count + k] * LD, alpha = alphas[*at];
-    for (int q = lane; q < RANK; q += 32) atomicAdd(x + q, -alpha * H[(long long)k * RANK + q]);
-}
-
-extern "C" __global__ void advance(int *at) { *at += 1; }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,96 +29,93 @@ def run_squared(U: Any, V: Any, choices: tuple, order: np.ndarray, round: Square
 
 
 class Blocks:
-    """Rooms for blocks of the softmax of one shape, and the graph of launches that runs a block: of
-    a dozen launches a block, each would take longer to begin than to end."""
+    """Rooms for blocks of the softmax of one shape, and the launches that run a block: their
+    arguments are made once, and the GPU counts the blocks, since launches with views of arrays
+    would take longer to prepare than to run."""
 
     def __init__(self, X: Any, blocks: int, N: int, round: SoftmaxRound):
-        r, b = X.shape[1], round.block
-        self.X, self.blocks, self.b, self.N, self.count = X, blocks, b, N, 2 * b + N
-        self.beta, self.c, self.ridge = (
-            np.float32(v) for v in (1 / round.tau, round.c, round.ridge)
-        )
-        self.cosine = round.cosine
-        float32 = {"alphas": blocks, "weights": (blocks, b), "P": (2, r, r), "S": (b, N)}
-        float32 |= {name: (self.count, r) for name in ("rows", "G", "H")} | {"C": (b, r)}
-        float32 |= {"inverse": self.count, "scale": b, "lever": 2 * b, "mass": (b, 1)}
-        float32 |= {"curvature": (N, 1)}
-        self.room = {name: cupy.zeros(shape, np.float32) for name, shape in float32.items()}
-        self.named = cupy.zeros((blocks, self.count), np.int32)
-        self.at, self.loss = cupy.zeros(1, np.int32), cupy.zeros(1)
-        names = ("gather", "exp_rows", "levers", "combine", "descend", "advance")
-        width = X.strides[0] // X.itemsize
-        self.kernels = {name: kernels.choices(name, r, width, round.cosine) for name in names}
-        self.stream, self.graph = cupy.cuda.Stream(non_blocking=True), None
+        r, b, count = X.shape[1], round.block, 2 * round.block + N
+        self.X, self.blocks, self.N, self.round = X, blocks, N, round
+        shapes = {
+            "alphas": blocks,
+            "weights": (blocks, b),
+            "P": (2, r, r),
+            "S": (b, N),
+            "C": (b, r),
+        }
+        shapes |= {"rows": (count, r), "G": (count, r), "inverse": count}
+        shapes |= {"scale": b, "lever": 2 * b, "mass": (b, 1), "curvature": (N, 1)}
+        room = {name: cupy.zeros(shape, np.float32) for name, shape in shapes.items()}
+        self.room = room  # cuBLAS is handed addresses, which keep nothing alive
+        self.alphas, self.weights, self.P = room["alphas"], room["weights"], room["P"]
+        self.named = cupy.zeros((blocks, count), np.int32)
+        self.next, self.at, self.loss = *cupy.zeros((2, 1), np.int32), cupy.zeros(1)
+        self.launches = list(self._block(**room))
 
     def fits(self, X: Any, blocks: int, N: int, round: SoftmaxRound) -> bool:
         """Whether it is for such a round."""
-        how = np.float32(1 / round.tau), np.float32(round.c), np.float32(round.ridge), round.cosine
-        same = (self.beta, self.c, self.ridge, self.cosine) == how
-        shape = self.b == round.block and self.N == N and blocks <= self.blocks
-        return same and shape and self.X is X
+        same = self.round[2:] == round[2:]  # but for P and alphas
+        return same and self.N == N and blocks <= self.blocks and self.X is X
 
     def run(self, named: Any, weights: Any, P: np.ndarray, alphas: np.ndarray) -> float:
         """Args: named (blocks, 2 b + N), rows of users, items and negatives; weights (blocks, b), 0
         where there is no choice. Returns: the sum of the losses."""
         blocks = len(named)
-        self.named[:blocks], self.room["weights"][:blocks] = named, weights
-        self.room["P"].set(P.astype(np.float32))
-        self.room["alphas"][:blocks] = cupy.asarray(alphas)
-        self.loss[:], self.at[:] = 0, 0
-        cupy.cuda.get_current_stream().synchronize()
-        with self.stream:
-            if self.graph is None:
-                self._block()  # once as it is: what the libraries set up cannot be part of a graph
-                self.stream.begin_capture()
-                self._block()
-                self.graph = self.stream.end_capture()
-                blocks -= 1
-            for _ in range(blocks):
-                self.graph.launch()
-            self.stream.synchronize()
+        self.named[:blocks], self.weights[:blocks] = named, weights
+        self.P.set(P.astype(np.float32))
+        self.alphas[:blocks] = cupy.asarray(alphas)
+        self.loss[:], self.next[:] = 0, 0
+        for _ in range(blocks):
+            for launch, arguments in self.launches:
+                launch(*arguments)
         return float(self.loss[0])
 
-    def _block(self) -> None:
-        """A block's steps, as in cpu/choice_kernels.py: five products by cuBLAS, and kernels that do
-        between them what would take CuPy dozens of launches."""
-        b, N, count, room = self.b, np.int32(self.N), np.int32(self.count), self.room
-        rows, G, S, P, H = (room[name] for name in ("rows", "G", "S", "P", "H"))
-        W = rows[2 * b :]
+    def _block(
+        self, alphas, weights, P, S, C, rows, G, inverse, scale, lever, mass, curvature
+    ) -> Iterator[tuple[Callable, tuple]]:
+        """A block's steps, as in cpu/choice_kernels.py: three products by cuBLAS, and kernels that
+        do between them what would take CuPy dozens of launches."""
+        (b, N), count, X, round = S.shape, len(rows), self.X, self.round
+        W, at = rows[2 * b :], self.at
+        beta, c, ridge = (np.float32(v) for v in (1 / round.tau, round.c, round.ridge))
 
-        def call(name: str, threads: int, *arguments) -> None:
-            self.kernels[name]((-(-threads // 256),), (256,), arguments)
+        def call(name: str, threads: int, *arguments) -> tuple[Callable, tuple]:
+            width = X.strides[0] // X.itemsize
+            kernel = kernels.choices(name, X.shape[1], width, round.cosine)
+            whole = tuple(np.int32(one) if isinstance(one, int) else one for one in arguments)
+            return kernel, ((-(-threads // 256),), (256,), whole)
 
-        call("gather", 32 * self.count, self.X, self.named, self.at, count, rows, room["inverse"])
-        _product(rows[:b], W, S, right="T")
-        call("exp_rows", 256 * b, S, N, rows, room["weights"], self.at, self.beta, self.c, room["C"],
-             room["scale"], self.loss)  # fmt: skip
-        _product(S, W, G[:b])
-        _product(S, room["C"], G[2 * b :], left="T")
-        if not self.cosine:
-            _product(rows[:b], P[0], H[:b])
-            _product(rows[b : 2 * b], P[1], H[b : 2 * b])
-            call("levers", 64 * b, rows, H, room["scale"], np.int32(b), room["lever"], room["mass"])
-            _product(S, room["mass"], room["curvature"], left="T")
-        call("combine", 32 * self.count, G, count, np.int32(b), rows, room["inverse"],
-             room["scale"], room["weights"], self.at, room["alphas"], self.beta, self.ridge,
-             room["lever"], room["curvature"])  # fmt: skip
-        _product(G[:b], P[1], H[:b])
-        _product(G[b:], P[0], H[b:])
-        call("descend", 32 * self.count, self.X, self.named, self.at, count, H, room["alphas"])
-        call("advance", 1, self.at)
+        yield call("gather", 32 * count, X, self.named, self.next, at, count, rows, inverse)
+        yield _product(rows[:b], W, S, right=True)
+        told = C, scale, self.loss
+        yield call("exp_rows", 256 * b, S, N, rows, weights, self.next, at, beta, c, *told)
+        yield _product(S, W, G[:b])
+        yield _product(S, C, G[2 * b :], left=True)
+        if not round.cosine:
+            yield call("levers", 64 * b, rows, P, scale, b, lever, mass)
+            yield _product(S, mass, curvature, left=True)
+        block = self.named, at, count, b, G, P, rows, inverse, scale, weights, alphas
+        yield call("descend", 32 * count, X, *block, beta, ridge, lever, curvature)
 
 
-def _product(A: Any, B: Any, out: Any, left: str = "N", right: str = "N") -> None:
-    """out <- A B, of which either may be transposed, into memory that is there."""
-    import_module("cupy.cublas").gemm(left, right, A, B, out=out)
+_ONE, _ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
+
+
+def _product(A: Any, B: Any, out: Any, left: bool = False, right: bool = False) -> tuple:
+    """The launch of out <- A B, of which either may be transposed; all lie row by row, and to
+    cuBLAS, which goes by columns, they are out^T, A^T and B^T."""
+    (m, n), k = out.shape, A.shape[0 if left else 1]
+    lines = B.data.ptr, B.shape[1], A.data.ptr, A.shape[1]
+    pointers = _ONE.ctypes.data, *lines, _ZERO.ctypes.data, out.data.ptr, n
+    handle = cupy.cuda.device.get_cublas_handle()
+    return cupy.cuda.cublas.sgemm, (handle, int(right), int(left), n, m, k, *pointers)
 
 
 def run_softmax(
     room: Blocks | None, X: Any, begin: int, choices: tuple, order: np.ndarray,
     negatives: np.ndarray, round: SoftmaxRound,
 ) -> tuple[Blocks, float]:  # fmt: skip
-    """Args: X on the GPU, of which the rows of items begin there; choices, their columns on the GPU;
+    """Args: X on the GPU, where rows of items begin at `begin`; choices, their columns on the GPU;
     room, what the last call has returned. Returns: that, and the sum of the losses."""
     blocks, N = negatives.shape
     if room is None or not room.fits(X, blocks, N, round):

@@ -39,7 +39,7 @@ class CudaEngine(Engine):
     """
 
     scored_at_once = 1 << 24  # a block costs a few launches, however few its samples are
-    block_of_choices = 4  # times as many: a block costs a dozen launches, whatever its size
+    block_of_choices = 2  # times as many: a block costs six launches, whatever its size
     longest = 256  # a round of 32 d is over before the host has prepared the next
 
     def __init__(self, in_flight: int | None = None, memory: int | None = None):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from scaledsgd.recommend import events
+from scaledsgd.recommend.comparisons import successions
 
 SIZE = (6, 8)  # users and items of the generated events
 
@@ -25,7 +25,7 @@ def test_successions_follow_each_user(pairs, seed):
             expected.append((item, last[user]))
         last[user] = item
     previous = np.full(SIZE[0], -1, np.int32)
-    found = events.successions(previous, *pairs, (SIZE[1],) * 2, seed=seed)
+    found = successions(previous, *pairs, (SIZE[1],) * 2, seed=seed)
     assert previous.tolist() == [last.get(user, -1) for user in range(SIZE[0])]
     if not expected:
         assert found is None
@@ -37,14 +37,14 @@ def test_successions_follow_each_user(pairs, seed):
 
 def test_successions_draw_any_other_item():
     users, items = np.zeros(100_001, int), np.arange(100_001) % 2  # 0, 1, 0, 1, ...
-    found = events.successions(np.full(1, -1, np.int32), users, items, (9, 9))
+    found = successions(np.full(1, -1, np.int32), users, items, (9, 9))
     drawn = np.bincount(found.index[:, 1], minlength=9)
     assert drawn[:2].sum() == 0 and chisquare(drawn[2:]).pvalue > 1e-3
     items = np.arange(100_001) % 3 * 2  # 0, 2, 4, 0, ...: of events there is another one
-    found = events.successions(np.full(1, -1, np.int32), users, items, (9, 9))
+    found = successions(np.full(1, -1, np.int32), users, items, (9, 9))
     assert (found.index.sum(axis=1) == 6).mean() > 0.99
     last = np.array([0], np.int32)
-    assert events.successions(last, [0], [1], (2, 2)) is None  # with whom to compare?
+    assert successions(last, [0], [1], (2, 2)) is None  # with whom to compare?
     assert last.tolist() == [1]
 
 
@@ -63,5 +63,5 @@ def test_successions_draw_any_other_item():
 def test_bad_events_are_refused_in_one_line(users, items, words):
     previous = np.full(SIZE[0], -1, np.int32)
     with pytest.raises(ValueError, match=words):
-        events.successions(previous, users, items, (SIZE[1],) * 2)
+        successions(previous, users, items, (SIZE[1],) * 2)
     assert (previous == -1).all()

@@ -1,0 +1,42 @@
+"""Vectors of users whom training has not seen: the best that their choices allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from scaledsgd.core.linalg import unit
+from scaledsgd.recommend import fold_in
+from scaledsgd.training.choice_trainer import ChoicePolicy
+
+POLICIES = [
+    ChoicePolicy("squared", alpha0=0.1, ridge=0.5),
+    ChoicePolicy("softmax", tau=0.3, c=1.1),
+    ChoicePolicy("softmax", tau=0.3, c=1.0, cosine=False, dot_ridge=0.4),
+    ChoicePolicy("bpr", tau=1.0, c=1.0, cosine=False, dot_ridge=0.1),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{policy.loss}{policy.cosine:d}")
+def test_a_new_user_gets_the_vector_that_makes_her_loss_least(policy):
+    rng = np.random.default_rng(0)
+    items = rng.standard_normal((40, 3))
+    items = unit(items) if policy.by_angle else items
+    chosen, weights = np.array([1, 5, 9, 30]), np.array([1.0, 2.0, 0.5, 1.0])
+
+    def loss(x):
+        z = items @ x
+        if policy.loss == "squared":
+            own = weights @ (1 - z[chosen]) ** 2
+            return own + policy.alpha0 * z @ z + policy.ridge * x @ x
+        z = z / np.linalg.norm(x) if policy.by_angle else z
+        partition = policy.c * np.log(np.exp(z / policy.tau).sum())
+        held = 0 if policy.by_angle else policy.dot_ridge * x @ x / 2
+        return partition - weights @ z[chosen] / weights.sum() / policy.tau + held
+
+    (found,) = fold_in.vectors(policy, items, np.arange(40), np.array([0, 4]), chosen, weights)
+    starts = [found, *rng.standard_normal((5, 3))]
+    best = min(minimize(loss, start).fun for start in starts)
+    mean = loss(items[chosen].mean(axis=0))  # the next best thing that one may think of
+    assert loss(found) - best < 0.01 * (mean - best)
