@@ -11,6 +11,7 @@ from scaledsgd.research.benchmarks import recommend, recommend_data, recommend_p
 from scaledsgd.research.benchmarks.recommend_adam import softmax_gradients
 from scaledsgd.research.benchmarks.recommend_data import Data, K, load, made_up, split
 from scaledsgd.research.benchmarks.recommend_peers import PEERS, How, contest
+from scaledsgd.training.choice_trainer import ChoicePolicy
 
 HOW = How(rank=4, jobs=1, quick=True)
 
@@ -119,15 +120,20 @@ def test_what_is_watched_is_what_is_left(data):
         assert curves[name][-1][2] == pytest.approx(run.measures[f"ndcg@{K}"], abs=1e-3)
 
 
-def test_slopes_for_adam_are_those_of_the_loss():
+@pytest.mark.parametrize("cosine", [True, False])
+def test_slopes_for_adam_are_those_of_the_loss(cosine):
+    policy = ChoicePolicy(tau=0.3, c=1.2, cosine=cosine, dot_ridge=0.7)
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal(shape) for shape in ((3, 4), (3, 4), (5, 4))]
 
     def loss(x, v, w, tau=0.3, c=1.2):
-        x, v, w = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (x, v, w))
-        return (c * np.log(np.exp(x @ w.T / tau).sum(axis=1)) - (x * v).sum(axis=1) / tau).sum()
+        held = 0.0 if cosine else 0.35 * ((x**2).sum() + (v**2).sum())
+        if cosine:
+            x, v, w = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (x, v, w))
+        sums = np.log(np.exp(x @ w.T / tau).sum(axis=1))
+        return (c * sums - (x * v).sum(axis=1) / tau).sum() + held
 
-    for n, slope in enumerate(softmax_gradients(*rows, 0.3, 1.2)):
+    for n, slope in enumerate(softmax_gradients(*rows, policy)):
         for at in np.ndindex(slope.shape):
             ends = []
             for step in (1e-5, -1e-5):

@@ -25,6 +25,7 @@ from .plain import FAST
 # columns: LLVM makes of it as many of the machine's registers as it takes.
 WIDTHS = (4, 8, 16)
 
+_MOMENT = 20  # microseconds
 _LOCAL = 3  # of LLVM's degrees of locality the highest: bring it into all levels of the cache
 
 
@@ -273,11 +274,13 @@ def _arrived(typing_context, counter):
 
 
 def _give_way(typing_context):
-    """Let another thread have this core."""
+    """Sleep for a moment, in which another thread has this core. (Who only yields it may wait for
+    milliseconds to have it back.)"""
 
     def generate(context, builder, signature, arguments):
-        kind = ir.FunctionType(cgutils.int32_t, [])
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        kind = ir.FunctionType(cgutils.int32_t, [cgutils.int32_t])
+        function = cgutils.get_or_insert_function(builder.module, kind, "usleep")
+        builder.call(function, [cgutils.int32_t(_MOMENT)])
         return context.get_dummy_value()
 
     return types.void(), generate

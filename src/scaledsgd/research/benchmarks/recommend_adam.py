@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba, 2015) on the sampled softmax with cosines, in NumPy: a rival of our steps.
+"""Adam (Kingma and Ba, 2015) on the sampled softmax, in NumPy: a rival of our steps.
 
 Only rows that a block touches are moved, and their moments kept, as frameworks do for sparse
 gradients."""
@@ -9,20 +9,24 @@ import numpy as np
 
 from ...core.choices import Choices
 from ...core.linalg import unit
-from ...training.choice_trainer import ChoiceTrainer
+from ...training.choice_trainer import ChoicePolicy, ChoiceTrainer
 
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 _BLOCK = 512  # choices
 
 
-def softmax_gradients(x, v, w, tau: float, c: float) -> tuple[np.ndarray, ...]:
-    """Of sum over choices of -s_ui / tau + c log sum_j exp(s_uj / tau), cosines s: in the users
-    x (B, r), their items v (B, r) and the negatives w (N, r)."""
-    xs, vs, ws = unit(x), unit(v), unit(w)
+def softmax_gradients(x, v, w, policy: ChoicePolicy) -> tuple[np.ndarray, ...]:
+    """Of sum over choices of -s_ui / tau + c log sum_j exp(s_uj / tau), s cosines or products, the
+    latter with a ridge: in the users x (B, r), their items v (B, r) and the negatives w (N, r)."""
+    tau, c = policy.tau, policy.c
+    xs, vs, ws = (unit(x), unit(v), unit(w)) if policy.cosine else (x, v, w)
     z = xs @ ws.T / tau
     p = np.exp(z - z.max(axis=1, keepdims=True))
     p *= c / p.sum(axis=1, keepdims=True)
     slopes = ((p @ ws - vs, xs, x), (-xs, vs, v), (p.T @ xs, ws, w))
+    if not policy.cosine:
+        ridges = policy.dot_ridge, policy.dot_ridge, 0.0
+        return tuple(g / tau + h * row for (g, _, row), h in zip(slopes, ridges, strict=True))
     found = []
     for g, direction, row in slopes:  # the length of a row does not matter: neither does its slope
         g = (g - (g * direction).sum(axis=1, keepdims=True) * direction) / tau
@@ -51,7 +55,7 @@ class Adam:
             users, items = choices.users[block], choices.items[block]
             rows = np.concatenate([users, items + shift, negatives + shift])
             parts = X[users], X[items + shift], X[negatives + shift]
-            gradients = np.concatenate(softmax_gradients(*parts, policy.tau, policy.c))
+            gradients = np.concatenate(softmax_gradients(*parts, policy))
             share = 1 - begin - (end - begin) * n / len(blocks)
             self._move(X, rows, gradients / len(block), self.rate * share)
 
