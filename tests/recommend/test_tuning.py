@@ -112,3 +112,12 @@ def test_the_squared_loss_stays_where_the_softmax_ranks_worse(reached, loss):
     made._squared = lambda: (made._policy(loss="squared"), Measures(*np.full((2, 9), 0.5)))
     found = made.find("softmax", 40)
     assert found.policy.loss == loss and found.measures["softmax"][0] == pytest.approx(reached)
+
+
+def test_of_cosines_that_are_close_the_one_that_is_better_for_longer_is_taken():
+    def answers(changes, length):
+        late = (0.02 if length > tuning._SHORT else -0.002) * (changes["c"] > 1.2)
+        return 1.0 - abs(changes["tau"] - 0.14) - 0.03 * abs(changes["c"] - 1.25) + late
+
+    made = tuner(answers, {"cosine": True})
+    assert made._product("softmax") == {"loss": "softmax", "cosine": True, "tau": 0.14, "c": 1.35}

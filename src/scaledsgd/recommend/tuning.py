@@ -28,7 +28,7 @@ _MOST = 1_000_000  # choices that a search looks at: those of some users, where 
 _SQUARED_EPOCHS = 5
 _SHORT, _LONG = 6, 12  # epochs of a trial, and of one of the best
 _NEGATIVES = 256  # of a trial: they cost a quarter of the usual ones, and order settings alike
-_CLOSE = 0.97  # of the better product's NDCG: the other one is tried again, too
+_CLOSE, _LONGER = 0.97, 2  # of the best NDCG, and how many cosines: they are tried again
 _LONGEST = 24  # epochs of the longest trial
 # Share of NDCG that twice the epochs must gain, and that makes twice as many again worth a trust.
 _GAINED, _TRUSTED = 0.015, 0.02
@@ -193,7 +193,7 @@ class Tuner:
 
     def _product(self, loss: str) -> dict:
         """Cosines or dot products, the temperature and c, or the ridge: short runs of many, and
-        longer ones of the best, since cosines take longer to get there."""
+        longer ones of the best, since cosines and a larger c take longer to get there."""
 
         def cosine(at: tuple) -> dict:
             return {"loss": loss, "cosine": True, "tau": at[0], "c": at[1]}
@@ -212,9 +212,10 @@ class Tuner:
                 return known[at]
 
             self._climbed(value, start, trials)
-            most = max(known.values())
-            good = [at for at in known if known[at] >= (_ALIKE if kind is dot else 1) * most]
-            tried.append((most, kind(max(good))))
+            best = sorted(known, key=lambda at: -known[at])
+            if kind is dot:
+                best = [max(at for at in known if known[at] >= _ALIKE * known[best[0]])]
+            tried.extend((known[at], kind(at)) for at in best[:_LONGER])
 
         if loss == "bpr":
             look(dot, {"dot_ridge": 0.03}, trials=4)

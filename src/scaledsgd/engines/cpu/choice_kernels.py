@@ -17,7 +17,7 @@ from .prefetch import a_line
 
 _AHEAD, _FURTHER = 8, 32  # choices before its turn: a choice's rows are asked for, and the choice
 _ROWS = 256  # whose squares are added up before they are added to the rest
-_PATIENCE = 20_000  # looks for others, some 30 us, before a thread sleeps between them
+_PATIENCE = 200_000  # looks for others, some 300 us, before a thread sleeps between them
 
 _jit = numba.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 
