@@ -155,7 +155,7 @@ def test_who_is_missing_is_named(data, monkeypatch):
     assert "60 items" in PEERS["EASE"].skipped(data, HOW._replace(ease_items=50))
 
 
-@pytest.mark.parametrize("part", ["grid", "epochs", "optimisers", "online", "warm"])
+@pytest.mark.parametrize("part", ["grid", "epochs", "optimisers", "online", "warm", "memory"])
 def test_every_part_has_a_table_and_facts(data, part):
     result = recommend.PARTS[part](data, HOW)
     assert all(len(row) == len(result.header) for row in result.rows)

@@ -90,6 +90,7 @@ class Recommend(StrEnum):
     optimisers = "optimisers"
     online = "online"
     warm = "warm"
+    memory = "memory"
     everything = "all"
 
 
@@ -103,7 +104,7 @@ def recommend(
         "../shared/data"
     ),
     part: Annotated[
-        Recommend, choice("table, grid, epochs, optimisers, online, warm or all.")
+        Recommend, choice("table, grid, epochs, optimisers, online, warm, memory or all.")
     ] = Recommend.table,
     rank: Annotated[int, whole("Directions to learn.")] = 64,
     seed: Annotated[int, whole("Of the split and of all that is drawn.")] = 0,

@@ -17,6 +17,7 @@ _ENOUGH = 2048
 # A side that has to move grows to at least so many times its rows: all moves together then copy
 # less than three rows for each one added.
 _ROOM = 1.5
+_DRAWN = 1 << 14  # rows drawn at a time, in float64
 
 
 def gaussian_rows(seed: int, side: int, start: int, stop: int, rank: int) -> np.ndarray:
@@ -111,7 +112,9 @@ class Factors:
         wanted = [max(had, new) for had, new in zip(held, shape, strict=False)]
         grown = self._moved_to(wanted)
         for side, (rows, had) in enumerate(zip(grown.sides, held, strict=True)):
-            rows[had:] = self.fresh(side, had, len(rows))
+            for begin in range(had, len(rows), _DRAWN):
+                end = min(begin + _DRAWN, len(rows))
+                rows[begin:end] = self.fresh(side, begin, end)
         return grown
 
     def fresh(self, side: int, start: int, stop: int) -> np.ndarray:

@@ -123,8 +123,9 @@ class Recommender(Learner):
             return self._begin(choices.shape, policy, engine, seed)
 
         cap = _EPOCHS if self.epochs == "auto" else int(self.epochs)
-        tuner = tuning.Tuner(choices, begin, self._fixed(), seed)
-        policy, epochs, self.measures_ = tuner.find(self.loss, cap)
+        search = tuning.Tuner(choices, begin, self._fixed(), seed).find
+        policy, epochs, self.measures_ = search(self.loss, cap)
+        del search  # and all that it holds
         self._trainer = begin(policy)
         self.history_ = self._trainer.history
         self._trainer.run(choices, epochs=epochs, callbacks=self.callbacks, verbose=self.verbose)

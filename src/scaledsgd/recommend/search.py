@@ -9,7 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 
-_BLOCK = 1 << 24  # scores held at a time: 64 MB in float32
+_BLOCK = 1 << 22  # scores held at a time: 16 MB in float32
 _GLANCE = 64  # scores looked at together: four to sixteen machine words, compared at once
 # The best k are kept in order by insertion, which costs k a newcomer. Beyond this it is sorted.
 _SORTED_FROM = 1024

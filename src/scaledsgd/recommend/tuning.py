@@ -177,19 +177,21 @@ class Tuner:
 
     def _squared(self) -> tuple[ChoicePolicy, Measures]:
         """The weight of what was not chosen, and the ridge."""
-        tried: dict[tuple, tuple] = {}
+        best = ChoicePolicy(), Measures(*np.full((2, 1), -1.0))
 
         def value(at: tuple) -> float:
+            nonlocal best
             policy = self._policy(loss="squared", alpha0=at[0], ridge=at[1])
             trainers = [self.begin(policy) for _ in self.holdouts]
             for trainer, holdout in zip(trainers, self.holdouts, strict=True):
                 trainer.warm_up(holdout.kept, _SQUARED_EPOCHS)
-            tried[at] = policy, self._judged(trainers), trainers
-            return tried[at][1].ndcg.mean()
+            measures = self._judged(trainers)
+            if measures.ndcg.mean() > best[1].ndcg.mean():  # of the others nothing is kept
+                best, self.warm = (policy, measures), trainers
+            return measures.ndcg.mean()
 
-        at = self._climbed(value, {"alpha0": 0.1, "ridge": 2.0}, trials=10)[0]
-        policy, measures, self.warm = tried[at]
-        return policy, measures
+        self._climbed(value, {"alpha0": 0.1, "ridge": 2.0}, trials=10)
+        return best
 
     def _product(self, loss: str) -> dict:
         """Cosines or dot products, the temperature and c, or the ridge: short runs of many, and

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import platform
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -275,7 +276,7 @@ def epochs(data: Data, how: How) -> Result:
 
 _LENGTH = 0.8  # of a row when cosines begin, as in training
 _RATES = {  # two decades each: of our usual step, and of Adam's
-    "ScaledSGD": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "ScaledSGD": (0.3, 1.0, 3.0, 10.0, 30.0),
     "SGD": (10.0, 30.0, 100.0, 300.0, 1000.0),
     "Adam": (0.001, 0.003, 0.01, 0.03, 0.1),
 }
@@ -291,30 +292,27 @@ def optimisers(data: Data, how: How) -> Result:
         "cosines": ChoicePolicy(tau=tau, c=1.1),
     }
     rows, facts, curves = [], {}, {}
-    with progress_bar("optimisers", len(policies) * sum(map(len, _RATES.values()))) as advance:
+    with progress_bar("optimisers", 4 * sum(map(len, _RATES.values()))) as advance:
         for product, policy in policies.items():
-            found = _raced(data, policy, how, length, advance)
-            goal = found["SGD"]["ndcg"][-1]
-            for name, fact in found.items():
-                curve = fact["ndcg"]
-                reached = next((at for at, ndcg in enumerate(curve, 1) if ndcg >= goal), None)
-                fact["epochs_to_sgd"] = reached
-                shown = [f"{curve[min(at, length) - 1]:.4f}" for at in (1, 3, 5)]
-                rows.append([f"{product}: {name}", f"{fact['step']:g}", *shown, f"{curve[-1]:.4f}",
-                             "-" if reached is None else str(reached)])  # fmt: skip
-            facts[product] = found
-            curves[product] = {name: fact["ndcg"] for name, fact in found.items()}
-    reached = [facts[product]["ScaledSGD"]["epochs_to_sgd"] for product in policies]
-    words = [f"in {at} epochs" if at else "not" for at in reached]
+            whole, half = (_raced(data, policy, how, n, advance) for n in (length, length // 2))
+            for name in _RATES:
+                ends = [found[name]["ndcg"][-1] for found in (half, whole)]
+                rows.append([f"{product}: {name}", f"{whole[name]['step']:g}",
+                             *(f"{end:.4f}" for end in ends)])  # fmt: skip
+            share = half["ScaledSGD"]["ndcg"][-1] / whole["SGD"]["ndcg"][-1]
+            facts[product] = {"whole": whole, "half": half, "share_of_sgd_in_half": share}
+            curves[product] = {name: found["ndcg"] for name, found in whole.items()}
+            curves[product][f"ScaledSGD, {length // 2} epochs"] = half["ScaledSGD"]["ndcg"]
+    shares = [facts[product]["share_of_sgd_in_half"] for product in policies]
     return Result(
         f"Optimisers, {data.name}",
         "The sampled softmax with dot products (temperature 0.2, contrast 1, ridge 1) and with "
         f"cosines (temperature {tau}, contrast 1.1), 1024 negatives, rank {how.rank}, from one "
-        f"random start, {length} epochs, steps that fall to nothing; for each the best of "
-        f"{len(_RATES['SGD'])} steps over two decades, by the final NDCG@{K} of the test part. "
-        f"ScaledSGD reaches SGD's end {words[0]} with products, {words[1]} with cosines, whose "
-        "rows of unit length leave P little to do.",
-        ["", "step", "1 epoch", "3", "5", f"{length}", "epochs to SGD's end"], rows,
+        f"random start, {length // 2} or {length} epochs in which steps fall to nothing; for each "
+        f"the best of {len(_RATES['SGD'])} steps over two decades, by the final NDCG@{K} of the "
+        f"test part. In half of SGD's epochs ScaledSGD reaches {shares[0]:.1%} of its end with "
+        f"products, {shares[1]:.1%} with cosines, whose rows of unit length leave P little to do.",
+        ["", "step", f"{length // 2} epochs", f"{length} epochs"], rows,
         _draw_optimisers(curves, f"{data.name}, rank {how.rank}"),
         f"NDCG@{K} of the test part after each epoch; thin, where SGD ends.",
         {"data": _sizes(data), "how": how._asdict(), "products": facts},
@@ -566,6 +564,33 @@ def _words(settings: dict) -> str:
     )
 
 
+def memory(data: Data, how: How) -> Result:
+    """What a fit takes beside its events, with its search: the most that is held at a time."""
+    events = data.events()
+    at = np.isin(events["user"], data.users[:50])  # compiles what there is to compile
+    fitted(data, how, {name: column[at] for name, column in events.items()}, epochs=1)
+    tracemalloc.start()
+    model = fitted(data, how, events, epochs=1)  # a longer training holds no more
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    told, factors = sum(c.nbytes for c in events.values()), model.factors.X.nbytes
+    sizes = {"events": told, "factors": factors, "3 x events + 4 x factors": 3 * told + 4 * factors,
+             "a fit at its peak": peak}  # fmt: skip
+    with report.look():
+        picture = Figure(figsize=(8, 2.5), layout="constrained")
+        axes = picture.subplots()
+        axes.barh(list(sizes), [size / 1e6 for size in sizes.values()])
+        axes.invert_yaxis()
+        axes.set(xlabel="MB")
+    return Result(
+        f"Memory, {data.name}",
+        f"Rank {how.rank}; what Python and NumPy hold at the peak of `fit`, its search for "
+        "settings included, without what was there before.",
+        ["", "MB"], [[name, f"{size / 1e6:.1f}"] for name, size in sizes.items()], picture, "",
+        {"data": _sizes(data), "how": how._asdict(), "bytes": sizes},
+    )  # fmt: skip
+
+
 PARTS: dict[str, Callable[[Data, How], Result]] = {
     "table": table,
     "grid": grid,
@@ -573,4 +598,5 @@ PARTS: dict[str, Callable[[Data, How], Result]] = {
     "optimisers": optimisers,
     "online": online,
     "warm": warm,
+    "memory": memory,
 }
