@@ -198,8 +198,8 @@ def test_a_run_that_blows_up_says_so_and_keeps_the_last_finite_state():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rank": 0}, "rank=0 is not 'auto' or a positive"),
-        ({"rank": True}, "rank=True is not 'auto' or a positive"),
+        ({"rank": 0}, "rank=0 is not 'auto' or a whole number from 1 to"),
+        ({"rank": True}, "rank=True is not 'auto' or a whole number from 1 to"),
         ({"rank": "auto", "learning_rate": 0.1}, "rank='auto' needs"),
         ({"rank": 11}, "rank=11 is more than"),
         ({"learning_rate": -1}, "learning_rate=-1"),

@@ -14,7 +14,8 @@ from ..core.losses import LOSSES, Loss
 from ..core.observations import Observations
 from ..io.ids import Ids
 from ..io.tables import are_files, columns_of
-from .base import Learner
+from ..io.schema import Either
+from .base import FLAG, SETTINGS, Learner
 
 
 class Completer(Learner):
@@ -100,6 +101,8 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     >>> model.predict(([2], [2])).round(3)
     array([6.])
     """
+
+    _legal = SETTINGS | {"loss": Either("squared", "logistic"), "symmetric": FLAG}
 
     def __init__(
         self, rank=2, *, loss="squared", symmetric=False, scaled=True,

@@ -18,6 +18,12 @@ from .atomic import replace_file
 
 FORMAT = "scaledsgd/1"
 
+# What safetensors, NumPy and JSON raise, between them, on files that something has happened to.
+_UNSOUND = (
+    SafetensorError, LookupError, ValueError, TypeError, AttributeError, OSError, OverflowError,
+    RecursionError,
+)  # fmt: skip
+
 
 class ModelFileError(ValueError):
     """The file is not a model that this version can read."""
@@ -55,11 +61,15 @@ def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
                 raise ModelFileError(f"{path}: damaged, its checksum does not match")
             for name in json.loads(header["texts"]):
                 arrays[name] = np.array(json.loads(arrays[name].tobytes()), dtype=object)
-            return arrays, json.loads(header["facts"])
-    except (SafetensorError, KeyError, ValueError, OSError) as why:
+            facts = json.loads(header["facts"])
+            if not isinstance(facts, dict):
+                raise ModelFileError(f"{path}: its facts are not an object")
+            return arrays, facts
+    except _UNSOUND as why:
         if isinstance(why, ModelFileError):
             raise
-        raise ModelFileError(f"{path}: damaged or not a model file ({why})") from None
+        told = " ".join(str(why).split())
+        raise ModelFileError(f"{path}: damaged or not a model file ({told:.200})") from None
 
 
 def _digest(arrays: dict[str, np.ndarray], header: dict[str, str]) -> str:

@@ -111,7 +111,9 @@ class Stream:
         with alone(self.out), threadpool_limits(1, "blas"):
             behind, position = 0, {}
             for batch in self._batches():
-                self._learn(batch)
+                with self.model.locked():  # whoever saves the model in between saves both
+                    self._learn(batch)
+                    self._remember(batch.after)
                 behind, position = behind + batch.count, batch.after
                 self.learned(self)
                 late = time.monotonic() - self.written >= self.seconds
@@ -166,15 +168,17 @@ class Stream:
             self.refused += 1
             self.refuse(batch.place(row), why)
 
-    def _write(self, position: dict) -> bool:
-        """A checkpoint, if there is a model yet."""
-        if not hasattr(self.model, "history_"):
-            return False
+    def _remember(self, position: dict) -> None:
         told = {
             "position": position, "lines": self.lines, "events": self.events,
             "refused": self.refused, "batch": self.batch,
         }  # fmt: skip
         self.model.remember_position(self.feed.key, told)
+
+    def _write(self, position: dict) -> bool:
+        """A checkpoint, if there is a model yet."""
+        if not hasattr(self.model, "history_"):
+            return False
         self.model.save(self.out)
         self.feed.learned(position)
         self.written = time.monotonic()
