@@ -72,7 +72,7 @@ def test_fuzzed_lines_are_refused_one_by_one(call):
         False,
     )
     lines[501] = (b"", None)  # a line with nothing on it is neither
-    Path("a.jsonl").write_bytes(b"\n".join(line for line, _ in lines))
+    Path("a.jsonl").write_bytes(b"".join(line + b"\n" for line, _ in lines))
     wanted = ("--row", "row", "--column", "column", "--value", "value", "--json")
     code, out, err = call("stream", "m", "--from", "a.jsonl", "--new", "matrix", *wanted)
     told = json.loads(out.splitlines()[-1])
@@ -117,7 +117,7 @@ BAD = {
     "no batch": (("m", "--from", "a.csv", "--batch", "0"), "--batch 0: not a whole number from 1"),
     "no folder": (("m", "--from", "a.csv", "--out", "x/y"), "x/y: cannot be written"),
     "no stream": (("m", "--from", "redis://localhost/x"), "redis://host:port/db/STREAM"),
-    "a shorter file": (("m", "--from", "cut.csv"), "shorter than what was learned from it"),
+    "a shorter file": (("m", "--from", "cut.csv"), "cut.csv: not the file that was learned from before"),
 }
 
 

@@ -83,8 +83,9 @@ _TIGHTER = {
     **dict.fromkeys(("theta", "turn", "tau", "c", "unit"), _ABOVE),
 }
 
-_FLOATS, _INTEGERS = "float32 float64", "int32 int64"
-_X = Array(_FLOATS, ("d", "r"))
+_INTEGERS = "int32 int64"
+# Squares of such numbers are finite, and those of any model that learned something are smaller.
+_X = {dtype: Array(dtype, ("d", "r"), -m, m) for dtype, m in (("float32", 1e18), ("float64", 1e150))}
 _SPECTRUM = Array("float64", ("r",), 0)
 
 
@@ -103,11 +104,11 @@ _HISTORIES = {  # what each user chose, and last
 def _arrays(model: Learner, held: dict[str, np.ndarray], facts: dict) -> dict[str, Array]:
     """The arrays that such a model has."""
     kind, sides = type(model).__name__, ("rows",) if model.is_symmetric else ("rows", "columns")
-    wanted = {"X": _X, "spectrum": _SPECTRUM}
-    if "P" in held:
+    wanted = {"X": _X[str(held["X"].dtype)], "spectrum": _SPECTRUM}
+    if "P" in held and kind != "Recommender":
         follows = model.scaled and model.refresh == "sample"
         wanted["P"] = Array("float64", (len(sides), "r", "r") if follows else ("r",))
-    if "kept0" in held:  # the snapshot of a stream
+    if "kept0" in held and kind != "Recommender":  # the snapshot of a stream
         dtype = str(held["X"].dtype)
         wanted |= {f"kept{n}": Array(dtype, (f"kept{n}", "r")) for n in range(len(sides))}
         wanted |= {"kept_spectrum": _SPECTRUM, "kept_columns": Array("int64", (1,), 0, "r")}
@@ -136,13 +137,16 @@ def _policy(model: Learner) -> dict[str, Any]:
 def validate(model: Learner, arrays: dict[str, np.ndarray], facts: dict) -> None:
     """Refuse arrays and facts that are not all of a model of this kind, or do not fit together."""
     sizes: Sizes = {}
-    if "X" not in arrays or _X.misfit(arrays["X"], sizes) or not arrays["X"].size:
-        raise ModelFileError("X is not a table of numbers")
+    X = arrays.get("X", np.zeros(0))
+    if str(X.dtype) not in _X or _X[str(X.dtype)].misfit(X, sizes) or not X.size:
+        raise ModelFileError("X is not a table of moderate numbers")
     kind = type(model).__name__
     wrong = misfit(facts, _FACTS | {"policy": _policy(model), "own": _OWN.get(kind, {})}, sizes)
     rows, sides = facts["factors"]["rows"] if not wrong else None, 1 if model.is_symmetric else 2
     if wrong or (rows is None) != (sides == 1) or rows in (0, sizes["d"]):
         raise ModelFileError(wrong or f"factors.rows: {rows} of {sizes['d']} rows of a {kind}")
+    if any(facts["settings"].get(name) is not None for name in ("engine", "callbacks")):
+        raise ModelFileError("settings: an engine and callbacks are not kept")
     if facts["ids"] not in ((2,) if kind == "Recommender" else (0, sides)):
         raise ModelFileError(f"ids: {facts['ids']} of a {kind}")
     left, right = (sizes["d"],) * 2 if rows is None else (rows, sizes["d"] - rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob
@@ -17,12 +18,18 @@ _TEXTS = ("string", "large_string", "string_view")
 
 
 def parquet_files(patterns: str | PathLike | list | tuple) -> list[str]:
-    """The files that are meant by one or more names with wildcards, each name's in order."""
+    """The files that are meant by one or more names with wildcards, each name's in order, in which
+    part-2 comes before part-10."""
     patterns = patterns if isinstance(patterns, list | tuple) else [patterns]
-    paths = [path for name in patterns for path in sorted(glob(str(name)))]
+    paths = [path for name in patterns for path in sorted(glob(str(name)), key=_by_number)]
     if not paths:
         raise InputError(f"{patterns[0]}: no such file")
     return paths
+
+
+def _by_number(path: str) -> list:
+    """Numbers in names count as numbers. At even places there are none."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path)]
 
 
 class ParquetFile(Source):

@@ -95,7 +95,7 @@ class Array:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             return "has numbers that are not finite"
         if self.rule == "offsets" and (
-            array[0] != 0 or array[-1] != high or (array[1:] < array[:-1]).any()
+            not len(array) or array[0] != 0 or array[-1] != high or (array[1:] < array[:-1]).any()
         ):
             return f"does not go from 0 to {high} without falling"
         return _twice(len(np.unique(array)), array) if self.rule == "unique" else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 
@@ -70,6 +70,7 @@ class Stream:
     batch: int | None = None
     every: int = EVERY
     seconds: float = SECONDS
+    locked: bool = False  # whether `alone(out)` is held already: by whoever loads the model from it
     stopped: Callable[[], bool] = lambda: False
     refuse: Callable[[str, str], object] = lambda place, why: None  # told of refused lines
     learned: Callable[[Stream], object] = lambda stream: None  # told after every batch
@@ -97,7 +98,13 @@ class Stream:
                 told[name] for name in ("lines", "events", "refused")
             )
             self.batch = self.batch or told["batch"]
-            self.feed.go_to(told["position"])
+            try:
+                self.feed.go_to(told["position"])
+            except (LookupError, TypeError, ValueError, OverflowError) as why:
+                if isinstance(why, InputError):
+                    raise
+                told = f"the model's position in it is none ({why!r}): --restart begins anew"
+                raise InputError(f"{self.feed.key}: {told}") from None
 
     @property
     def residual(self) -> float:
@@ -108,19 +115,20 @@ class Stream:
         """Learn to the end of the source. Yields after each checkpoint."""
         self.batch = self.batch or BATCH
         # Gram products this small only wait for each other on several threads.
-        with alone(self.out), threadpool_limits(1, "blas"):
-            behind, position = 0, {}
+        lock = nullcontext() if self.locked else alone(self.out)
+        with lock, threadpool_limits(1, "blas"):
+            behind = 0
             for batch in self._batches():
                 with self.model.locked():  # whoever saves the model in between saves both
                     self._learn(batch)
                     self._remember(batch.after)
-                behind, position = behind + batch.count, batch.after
+                behind += batch.count
                 self.learned(self)
                 late = time.monotonic() - self.written >= self.seconds
-                if (behind >= self.every or late) and self._write(position):
+                if (behind >= self.every or late) and self._write():
                     behind = 0
                     yield self
-            if behind and self._write(position):
+            if behind and self._write():
                 yield self
 
     def _batches(self) -> Iterator[Batch]:
@@ -175,11 +183,10 @@ class Stream:
         }  # fmt: skip
         self.model.remember_position(self.feed.key, told)
 
-    def _write(self, position: dict) -> bool:
+    def _write(self) -> bool:
         """A checkpoint, if there is a model yet."""
         if not hasattr(self.model, "history_"):
             return False
         self.model.save(self.out)
-        self.feed.learned(position)
         self.written = time.monotonic()
         return True
