@@ -70,7 +70,38 @@ def test_bad_tables(run, name):
     content, options, message = BAD_TABLES[name]
     Path("a.csv").write_text(content)
     Path("m.model").write_text("what was there before")
-    refused(run, message, "fit", "a.csv", "--out", "m.model", *options)
+    refused(run, message, "fit", "a.csv", "--out", "m.model", "--force", *options)
+
+
+def test_nothing_but_a_model_is_replaced(run):
+    Path("a.csv").write_text(GOOD)
+    Path("same.csv").hardlink_to("a.csv")
+    Path("link").symlink_to("a.csv")
+    for out in ("a.csv", "./a.csv", "same.csv", "link"):
+        refused(run, "is one of the inputs", "fit", "a.csv", "--out", out, "--force", "--rank", "1")
+    Path("notes.txt").write_text("dear diary")
+    fit = ("fit", "a.csv", "--out", "notes.txt", "--rank", "1")
+    refused(run, "notes.txt: a file that is no model is there: --force", *fit)
+    refused(run, "a.csv: is one of the inputs", "stream", "m", "--from", "a.csv", "--out", "a.csv")
+    assert run(*fit, "--force")[0] == 0
+    assert run(*fit)[0] == 0  # now it is one
+
+
+def test_a_small_file_does_not_take_all_memory(run):
+    Path("a.mtx").write_text(
+        "%%MatrixMarket matrix coordinate real general\n100000000 100000000 1\n1 1 1\n"
+    )
+    limit = "more than the 0.5 GB that may be taken: --max-memory raises that"
+    fit = ("fit", "a.mtx", "--out", "m", "--rank", "1", "--max-memory", "500M")
+    refused(run, f"a model of 100000000 x 100000000 at rank 1 takes 4.8 GB of memory, {limit}", *fit)
+    Path("a.mtx").write_text("%%MatrixMarket matrix array real general\n40000 40000\n" + "1\n" * 9)
+    refused(run, "a.mtx: cannot be read (18 bytes cannot hold 1600000000 entries)", *fit)
+    np.savez_compressed("a.npz", i=np.zeros(10**8, np.int8), j=np.arange(3), y=np.zeros(3))
+    refused(run, "a.npz: i takes", "fit", "a.npz", "--out", "m", "--max-memory", "100M")
+    refused(run, "'much' is not a size", "fit", "a.npz", "--out", "m", "--max-memory", "much")
+    wanted = ("--row", "j", "--column", "k", "--value", "y", "--rank", "1", "--epochs", "1")
+    np.savez_compressed("a.npz", i=np.zeros(10**8, np.int8), j=range(3), k=range(3), y=[1, 2, 3])
+    assert run("fit", "a.npz", "--out", "m", "--max-memory", "100M", *wanted)[0] == 0
 
 
 def entries(values, rows, columns, shape=(3, 3)):

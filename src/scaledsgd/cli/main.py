@@ -29,6 +29,7 @@ from .options import (
     Json,
     Kind,
     Loss,
+    MaxMemory,
     Mode,
     Model,
     NoHeader,
@@ -89,6 +90,7 @@ def demo(
 def fit(
     files: Files,
     out: Annotated[Path, typer.Option(help="Where the model goes.", metavar="MODEL")],
+    force: Annotated[bool, flag("--force", "Replace a file that is no model.")] = False,
     kind: Annotated[Kind | None, choice("matrix, distance, ranking, recommender.")] = None,
     user: User = None,
     item: Item = None,
@@ -128,6 +130,7 @@ def fit(
     separator: Separator = None,
     encoding: Encoding = None,
     no_header: NoHeader = False,
+    max_memory: MaxMemory = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -137,12 +140,13 @@ def fit(
     recommender.
     """
     from ..io.readers import open_file
-    from ..io.tables import InputError, check_place
+    from ..io.model_file import check_place
+    from ..io.tables import InputError
     from ..io.text_format import text_format
     from .summary import summary
     from .tasks import estimator, train, train_on_cluster
 
-    check_place(out)
+    check_place(out, files, force)
     text = text_format(separator, encoding, not no_header and None)
     given = {
         "rank": rank, "epochs": epochs, "learning_rate": learning_rate, "damping": damping,
@@ -179,8 +183,8 @@ def fit(
 def predict(
     model: Model, file: Data, row: Row = None, column: Column = None, i: First = None,
     j: Second = None, k: Third = None, skip_unknown: Skip = False, separator: Separator = None,
-    encoding: Encoding = None, no_header: NoHeader = False, quiet: Quiet = False,
-    as_json: Json = False,
+    encoding: Encoding = None, no_header: NoHeader = False, max_memory: MaxMemory = None,
+    quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Predict what a file asks for: CSV on stdout, or a JSON object a line."""
     from .. import load
@@ -209,7 +213,7 @@ def evaluate(
     at_least: AtLeast = None, i: First = None, j: Second = None, k: ThirdOrCount = None,
     target: Target = None, user: User = None, item: Item = None, skip_unknown: Skip = False,
     separator: Separator = None, encoding: Encoding = None, no_header: NoHeader = False,
-    quiet: Quiet = False, as_json: Json = False,
+    max_memory: MaxMemory = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare a model with the targets in a file, or with what users chose: for a recommender,
     and with --user and --item."""

@@ -23,6 +23,7 @@ from .options import (
     Json,
     Kind,
     Loss,
+    MaxMemory,
     Mode,
     NoHeader,
     Quiet,
@@ -96,6 +97,7 @@ def stream(
     separator: Separator = None,
     encoding: Encoding = None,
     no_header: NoHeader = False,
+    max_memory: MaxMemory = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -108,7 +110,8 @@ def stream(
     Lines that are no events are counted, and the first ten are shown.
     """
     from ..io.atomic import alone
-    from ..io.tables import InputError, check_place
+    from ..io.model_file import check_place
+    from ..io.tables import InputError
     from ..io.text_format import text_format
     from ..streaming.sources import open_feed
     from ..streaming.stream import EVERY, SECONDS, Stream
@@ -120,7 +123,7 @@ def stream(
         if isinstance(given, str) or (given is not None and not given > 0):
             raise InputError(f"{text} {given}: not a number above 0")
     out = out or model
-    check_place(out)
+    check_place(out, [source], force=True)
     settings = {"rank": rank, "symmetric": symmetric or None, "loss": loss, "mode": mode}
     names = {
         "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,

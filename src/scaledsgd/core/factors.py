@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import ndtri
 
-from .linalg import STRIDE, Algebra, NumpyAlgebra, aligned, balance, eigenbasis, floored
+from .linalg import STRIDE, Algebra, NumpyAlgebra, aligned, balance, eigenbasis, floored, pitch
+from .memory import allow
 
 # P may be wrong by a tenth before it matters. A sketch shows that, where it has enough rows: a Gram
 # of n rows is good to 1.4 / sqrt(n).
@@ -17,6 +18,8 @@ _ENOUGH = 2048
 # A side that has to move grows to at least so many times its rows: all moves together then copy
 # less than three rows for each one added.
 _ROOM = 1.5
+
+_COPIES = 3  # of X that training holds: itself, a snapshot, and rows in the making
 
 
 def gaussian_rows(seed: int, side: int, start: int, stop: int, rank: int) -> np.ndarray:
@@ -132,6 +135,9 @@ class Factors:
                 has if new <= has else max(new, int(_ROOM * len(side)))
                 for new, has, side in zip(wanted, space, self.sides, strict=True)
             ]
+            shape = " x ".join(map(str, wanted if self.rows is not None else wanted * 2))
+            size = _COPIES * sum(space) * pitch(self.rank, self.X.dtype)
+            allow(size, f"a model of {shape} at rank {self.rank}")
             room = aligned(sum(space), self.rank, self.X.dtype)
             for start, side in zip((0, space[0]), self.sides, strict=False):
                 room[start : start + len(side)] = side

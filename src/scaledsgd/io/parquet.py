@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from glob import glob
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
+from ..core.memory import allow
 from .ids import typed_ids
 from .tables import Advance, InputError, Source, Table, typed_numbers
 
 _TEXTS = ("string", "large_string", "string_view")
+_CELL = 24  # bytes that a cell takes: as pyarrow's, as NumPy's, and as ours
 
 
 def parquet_files(patterns: str | PathLike | list | tuple) -> list[str]:
@@ -46,14 +46,6 @@ class ParquetFile(Source):
             self.arrow = parquet.ParquetFile(path)
         self.names = self.arrow.schema_arrow.names
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Whatever pyarrow has to say about the file, in one line."""
-        try:
-            yield
-        except (OSError, ValueError) as why:
-            raise self.broken(why) from None
-
     def groups(self) -> list[int]:
         """How many rows each row group has."""
         held = self.arrow.metadata
@@ -67,7 +59,11 @@ class ParquetFile(Source):
         for name in wanted:
             self.find(name)
         with self.reading():
-            file = self.arrow
+            file, held = self.arrow, self.arrow.metadata
+            groups = range(held.num_row_groups) if group is None else [group]
+            packed = sum(held.row_group(g).total_byte_size for g in groups)
+            cells = len(wanted) * sum(held.row_group(g).num_rows for g in groups)
+            allow(packed + _CELL * cells, str(self.path))
             columns = file.read(wanted) if group is None else file.read_row_group(group, wanted)
         table = Table(self.path, {}, "row" if group is None else f"row group {group}, row")
         for name in wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,6 @@ _TOLD = 60  # letters of a cell that a reason shows: a cell may be a megabyte
 
 class InputError(ValueError):
     """Input that cannot be used: one line with the file, the place and the value."""
-
-
-def check_place(path: Path) -> None:
-    """Refuse a file that cannot be written, before anything is computed for it."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"{path}: cannot be written (not a file in a folder that exists)")
 
 
 class Table(Mapping[str, np.ndarray]):
@@ -113,6 +108,16 @@ class Source:
     def first(self, count: int) -> list[str]:
         """Names of the first columns, for tables whose columns nobody named."""
         return list(self.choose({str(n): None for n in range(count)}, count).values())
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Whatever a library has to say about bytes from outside, in one line."""
+        try:
+            yield
+        except (InputError, MemoryError):
+            raise
+        except Exception as why:  # of which they have more than they tell
+            raise self.broken(why) from None
 
     def broken(self, why: object) -> InputError:
         return InputError(f"{self.path}: cannot be read ({' '.join(str(why).split())})")
