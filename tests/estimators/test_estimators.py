@@ -217,6 +217,21 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         MatrixCompleter(**settings).fit(np.ones((10, 10)))
 
 
+@pytest.mark.parametrize("make", [MatrixCompleter, DistanceCompleter])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e-160, 1e-40, 1e-14, 1e14, 1e40, 1e160, 1e308])
+def test_targets_of_any_size_are_learned_or_refused(make, dtype, scale):
+    x = np.random.default_rng(0).random((30, 2))
+    M = ((x[:, None] - x) ** 2).sum(axis=2) if make is DistanceCompleter else x @ x.T
+    model = make(rank=2, dtype=dtype, random_state=0)
+    try:
+        model.fit(M / M.max() * scale)
+    except ValueError as why:
+        assert "too small" in str(why) or "too large" in str(why)
+        return
+    assert model.history_.stopped != "solved" or model.history_["loss"][-1] <= 1e-8 * scale**2
+
+
 def test_two_threads_learn_what_one_does():
     A, B = low_rank((400, 300), 3, 0)
     one, two = (

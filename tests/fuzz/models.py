@@ -121,6 +121,8 @@ def change_array(rng: random.Random, arrays: dict[str, np.ndarray]) -> None:
         elif new.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 new[at] = rng.choice([*REALS, *map(float, NUMBERS)])
+        elif new.dtype == bool:
+            new[at] = not new[at]
         else:
             low, high = np.iinfo(new.dtype).min, np.iinfo(new.dtype).max
             near = [n for n in NUMBERS if low <= n <= high]

@@ -358,6 +358,10 @@ class Learner(Settings):
         largest = observations.largest
         if largest > LARGEST[str(np.dtype(self.dtype))]:
             raise ValueError(f"a target of {largest:g} is too large for dtype={self.dtype!r}")
+        if 0 < largest * LARGEST[str(np.dtype(self.dtype))] < 1:  # squares that vanish look solved
+            raise ValueError(
+                f"targets of at most {largest:g} are too small for dtype={self.dtype!r}: scale them"
+            )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         folder = self.engine.checkpoint if self.engine else None
         checkpoint = Checkpoint(folder, self._settings()) if folder else None

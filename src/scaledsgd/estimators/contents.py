@@ -105,7 +105,7 @@ def _arrays(model: Learner, held: dict[str, np.ndarray], facts: dict) -> dict[st
     """The arrays that such a model has."""
     kind, sides = type(model).__name__, ("rows",) if model.is_symmetric else ("rows", "columns")
     wanted = {"X": _X[str(held["X"].dtype)], "spectrum": _SPECTRUM}
-    if "P" in held and kind != "Recommender":
+    if ("P" in held or facts.get("left")) and kind != "Recommender":  # without it a round begins
         follows = model.scaled and model.refresh == "sample"
         wanted["P"] = Array("float64", (len(sides), "r", "r") if follows else ("r",))
     if "kept0" in held and kind != "Recommender":  # the snapshot of a stream
