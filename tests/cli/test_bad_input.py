@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +94,9 @@ def test_a_small_file_does_not_take_all_memory(run):
     )
     limit = "more than the 0.5 GB that may be taken: --max-memory raises that"
     fit = ("fit", "a.mtx", "--out", "m", "--rank", "1", "--max-memory", "500M")
-    refused(run, f"a model of 100000000 x 100000000 at rank 1 takes 4.8 GB of memory, {limit}", *fit)
+    refused(
+        run, f"a model of 100000000 x 100000000 at rank 1 takes 4.8 GB of memory, {limit}", *fit
+    )
     Path("a.mtx").write_text("%%MatrixMarket matrix array real general\n40000 40000\n" + "1\n" * 9)
     refused(run, "a.mtx: cannot be read (18 bytes cannot hold 1600000000 entries)", *fit)
     np.savez_compressed("a.npz", i=np.zeros(10**8, np.int8), j=np.arange(3), y=np.zeros(3))
@@ -188,3 +191,42 @@ def test_divergence_is_told_and_nothing_is_written(run):
     code, out, err = run("fit", "a.csv", "--out", "m.model", *FAST, "--learning-rate", "1e6")
     assert (code, out, err.count("\n")) == (1, "", 1) and "diverged in epoch" in err
     assert not Path("m.model").exists()
+
+
+def test_texts_of_strangers_do_not_reach_the_terminal(run, monkeypatch, capsys):
+    bad = "\x1b[2J\x9b2J"
+    titles = f'id,title\n1,"{bad}Heat"\n2,Alien\n3,Go\n'
+    Path("titles.csv").write_text(titles)
+    rows = [(f"u{n}{bad}", 1 + (n + k) % 3) for n in range(6) for k in range(2)]
+    write(rows, header=("user", "item"))
+    fit = ("fit", "a.csv", "--out", "m", "--user", "user", "--item", "item", "--rank", "1")
+    assert run(*fit)[0] == 0
+    asked = (
+        ("similar", "m", "1", "--titles", "titles.csv", "-k", "2"),
+        ("recommend", "m", f"u0{bad}"),
+    )
+    for terminal in (False, True):
+        monkeypatch.setattr("sys.stdout.isatty", [bool, lambda: True][terminal], raising=False)
+        for words in (*asked, ("recommend", "m", bad), ("similar", "m", bad)):
+            code, out, err = run(*words)
+            assert code == (0 if words in asked else 2)
+            out = re.sub(r"\x1b\[[01]m", "", out)  # ours: bold, and no longer
+            assert not set("\x1b\x9b") & set(out + err), words
+
+
+@pytest.mark.parametrize("items", ["1\r2", "x" * 200_000, "", "\n"])
+def test_lists_of_items_that_are_none(run, items):
+    write([(n, n % 4) for n in range(8)] + [(n, (n + 1) % 4) for n in range(8)], ("user", "item"))
+    run("fit", "a.csv", "--out", "m", "--user", "user", "--item", "item", "--rank", "1")
+    code, out, err = run("recommend", "m", "--items", items)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert len(err) < 300
+
+
+def test_an_overflow_is_not_a_divergence(run, monkeypatch):
+    def overflow(*_):
+        raise OverflowError("int too large")
+
+    monkeypatch.setattr("scaledsgd.cli.tasks.open_file", overflow)
+    monkeypatch.setattr("scaledsgd.io.readers.open_file", overflow)
+    refused(run, "int too large", "fit", "a.csv", "--out", "m")

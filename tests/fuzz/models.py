@@ -15,7 +15,23 @@ import scaledsgd
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, ModelFileError, Recommender
 from scaledsgd.io import model_file
 
-NUMBERS = (0, -1, 1, 2, 3, 7, 63, 2**31 - 1, -(2**31), 2**31, 2**40, 2**63 - 1, -(2**63), 2**63, 2**70)
+NUMBERS = (
+    0,
+    -1,
+    1,
+    2,
+    3,
+    7,
+    63,
+    2**31 - 1,
+    -(2**31),
+    2**31,
+    2**40,
+    2**63 - 1,
+    -(2**63),
+    2**63,
+    2**70,
+)
 REALS = (0.0, -0.0, 0.5, -1.0, 1e-320, 1e308, -1e308, float("inf"), float("-inf"), float("nan"))
 TEXTS = ("", "x", "auto", "\x1b[31m", "a" * 5000, "0", "\ud83d\ude00", "../../etc/passwd", "nan")
 
@@ -61,7 +77,13 @@ def originals(home: str) -> list[tuple[dict, dict]]:
     ]
     path, found = Path(home, "original"), []
     for model in models:
-        told = {"position": {"line": 5, "byte": 70}, "lines": 5, "events": 5, "refused": 0, "batch": 9}
+        told = {
+            "position": {"line": 5, "byte": 70},
+            "lines": 5,
+            "events": 5,
+            "refused": 0,
+            "batch": 9,
+        }
         model.remember_position("/a.csv", told)
         model.save(path)
         found.append(model_file.read(path))
@@ -73,7 +95,13 @@ def originals(home: str) -> list[tuple[dict, dict]]:
 
 def places(value, path=()) -> list[tuple]:
     """Where everything lies in a tree of JSON."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    parts = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(place for key, part in parts for place in places(part, (*path, key)))]
 
 
@@ -106,7 +134,9 @@ def change_array(rng: random.Random, arrays: dict[str, np.ndarray]) -> None:
     elif what == 3:
         arrays[name] = np.concatenate([old, old])[: len(old) + rng.randrange(1, len(old) + 2)]
     elif what == 4 and old.dtype != object:
-        kind = rng.choice(["int8", "uint8", "int32", "int64", "uint64", "float32", "float64", "bool"])
+        kind = rng.choice(
+            ["int8", "uint8", "int32", "int64", "uint64", "float32", "float64", "bool"]
+        )
         with np.errstate(all="ignore"):
             arrays[name] = old.astype(kind)
     elif what == 5:
@@ -187,7 +217,11 @@ def damaged(rng: random.Random, home: str) -> bytes:
 
 # --- What is tried -------------------------------------------------------------------------------
 
-REFUSALS = (ValueError, ArithmeticError, MemoryError)  # one line and an exit code on the command line
+REFUSALS = (
+    ValueError,
+    ArithmeticError,
+    MemoryError,
+)  # one line and an exit code on the command line
 
 
 def asked(model, path: Path) -> None:

@@ -84,7 +84,9 @@ def chunk(kind: str, start: int, count: int, ends: collections.Counter, wrong: l
         start = lines[-1][0] + 1
         if len(lines[-1]) == 1:
             ends["DIED"] += 1
-            wrong.append((f"{kind}:{lines[-1][0]}", f"status {done.returncode} {done.stderr[-3000:]}"))
+            wrong.append(
+                (f"{kind}:{lines[-1][0]}", f"status {done.returncode} {done.stderr[-3000:]}")
+            )
     return longest, most
 
 

@@ -93,7 +93,7 @@ def test_a_stream_teaches_what_a_file_does(stream, tmp_path):
 
 
 def test_the_model_knows_what_it_has_learned(stream, tmp_path):
-    """Another model reads all of it; so does one begun anew, and one from a backup what came since."""
+    """Another one reads all of it; so does one begun anew; one from a backup what came since."""
     _, url = stream
     follow(ranker(), url, tmp_path / "m", checkpoints=4)
     (tmp_path / "backup").write_bytes((tmp_path / "m").read_bytes())

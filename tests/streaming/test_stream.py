@@ -328,7 +328,9 @@ def test_a_rotated_file_is_read_to_its_end_and_then_the_next(name, tmp_path):
     run(MatrixCompleter(2, random_state=0), str(whole), tmp_path / "whole", PAIRS)
     path.write_text("".join(header + lines[: 3 * BATCH]))
     run(MatrixCompleter(2, random_state=0), str(path), tmp_path / "m", PAIRS, checkpoints=1)
-    with path.open("a") as file:  # some of it after the last look, and two rotations before the next
+    with path.open(
+        "a"
+    ) as file:  # some of it after the last look, and two rotations before the next
         file.write("".join(lines[3 * BATCH : 4 * BATCH + 99]))
     rotate(path, "".join(header + lines[4 * BATCH + 99 : 5 * BATCH]))
     rotate(path, "".join(header + lines[5 * BATCH :]))
@@ -372,7 +374,6 @@ def test_parts_are_read_by_number_and_none_is_left_out(tmp_path):
     part(10, 2, 5)
     with pytest.raises(InputError, match=r"part-10.parquet is not the file that was learned from"):
         run(None, source, tmp_path / "m", PAIRS)
-
 
 
 def test_a_model_remembers_every_source(tmp_path):

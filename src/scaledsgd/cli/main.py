@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..io.progress_bar import progress_bar
 from . import bench as bench_cli
 from . import recommend as recommend_cli
 from . import reproduce as reproduce_cli
@@ -53,7 +54,7 @@ from .options import (
     time_span,
     whole,
 )
-from .screen import print_result, show
+from .screen import print_result, printable, show
 
 if TYPE_CHECKING:
     from ..io.tables import Source
@@ -139,8 +140,8 @@ def fit(
     --user and --item name the columns of who chose what, and ask for a
     recommender.
     """
-    from ..io.readers import open_file
     from ..io.model_file import check_place
+    from ..io.readers import open_file
     from ..io.tables import InputError
     from ..io.text_format import text_format
     from .summary import summary
@@ -191,9 +192,10 @@ def predict(
     from .tasks import ask
 
     names = {"row": row, "column": column, "i": i, "j": j, "k": k}
-    loaded, source = load(model), _source(file, separator, encoding, no_header)
-    query = ask(loaded, source, names, skip_unknown=skip_unknown)
-    values = query.predictions().astype(str)
+    with progress_bar("predicting", None):
+        loaded, source = load(model), _source(file, separator, encoding, no_header)
+        query = ask(loaded, source, names, skip_unknown=skip_unknown)
+        values = query.predictions().astype(str)
     if query.skipped:
         print(f"left out for ids never trained on: {query.skipped}", file=sys.stderr)
     columns = [query.table[name] for name in query.names] + [values]
@@ -202,6 +204,8 @@ def predict(
         for *ids, value in zip(*(column.tolist() for column in columns), strict=True):
             print(json.dumps(dict(zip(header, [*ids, float(value)], strict=True))))
         return
+    if sys.stdout.isatty():
+        columns = [[printable(str(cell)) for cell in column] for column in columns]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(zip(*columns, strict=True))
@@ -221,13 +225,15 @@ def evaluate(
     from ..estimators.recommender import Recommender
     from .tasks import ask, find
 
-    loaded, source = load(model), _source(file, separator, encoding, no_header)
     names = {"row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target}
-    if user is not None or item is not None or isinstance(loaded, Recommender):
-        show(find(loaded, source, names | {"user": user, "item": item}, at_least), as_json)
-        return
-    query = ask(loaded, source, names, skip_unknown=skip_unknown)
-    show(query.evaluation() | {"skipped": query.skipped}, as_json)
+    with progress_bar("evaluating", None):
+        loaded, source = load(model), _source(file, separator, encoding, no_header)
+        if user is not None or item is not None or isinstance(loaded, Recommender):
+            found = find(loaded, source, names | {"user": user, "item": item}, at_least)
+        else:
+            query = ask(loaded, source, names, skip_unknown=skip_unknown)
+            found = query.evaluation() | {"skipped": query.skipped}
+    show(found, as_json)
 
 
 @app.command()
@@ -236,7 +242,8 @@ def doctor(as_json: Json = False) -> None:
     from .doctor import facts, speeds
 
     found = facts()
-    measured = {f"{loss}, rank {rank}": speed for loss, rank, speed in speeds()}
+    with progress_bar("measuring", None):
+        measured = {f"{loss}, rank {rank}": speed for loss, rank, speed in speeds()}
     if as_json:
         print(json.dumps(found | {"samples_per_second": measured}, indent=2))
         return
@@ -283,14 +290,16 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as why:
         if not _foreseen(why):
             raise
+        from ..training.history import DivergenceError
+
         text = getattr(why, "format_message", why.__str__)()  # typer's errors have the former
-        if text:  # none when help was shown for want of a command
-            print("scaledsgd:", " ".join(text.split()), file=sys.stderr)
-        return 1 if isinstance(why, ArithmeticError) else 2
+        if text or not hasattr(why, "format_message"):  # none when help was shown in its place
+            print("scaledsgd:", printable(text or type(why).__name__), file=sys.stderr)
+        return 1 if isinstance(why, DivergenceError) else 2
 
 
 def _warn(message, category, filename, lineno, file=None, line=None) -> None:
-    print("scaledsgd: warning:", " ".join(str(message).split()), file=sys.stderr)
+    print("scaledsgd: warning:", printable(str(message)), file=sys.stderr)
 
 
 def _foreseen(why: Exception) -> bool:

@@ -52,6 +52,8 @@ def _parsed(kind: type, what: str):
         if text == "auto" and kind is float:
             return text
         try:
+            if "_" in str(text) or not str(text).isascii():  # which Python takes, and nobody else
+                raise ValueError
             return kind(text)
         except ValueError:
             raise typer.BadParameter(f"{text!r} is not {what}") from None

@@ -40,6 +40,7 @@ from .options import (
     number,
     whole,
 )
+from .screen import printable, show
 
 if TYPE_CHECKING:
     from ..estimators.base import Learner
@@ -208,7 +209,7 @@ def _screen(run: Stream, as_json: bool) -> Iterator[Callable[[dict], object]]:
         nonlocal shown
         shown += 1
         if shown <= _SHOWN:
-            print(f"refused: {place}: {why}", file=sys.stderr)
+            print("refused:", printable(f"{place}: {why}"), file=sys.stderr)
 
     run.refuse = refuse
     last: dict = {}
@@ -232,6 +233,4 @@ def _screen(run: Stream, as_json: bool) -> Iterator[Callable[[dict], object]]:
         run.learned = learned
         yield told
     if last and not as_json:
-        from .screen import show
-
         show(last)

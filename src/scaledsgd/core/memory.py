@@ -39,7 +39,9 @@ def _free() -> float:
     found = []
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(1024 * next(int(l.split()[1]) for l in lines if l.startswith("MemAvailable")))
+        found.append(
+            1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+        )
         group = Path("/sys/fs/cgroup")  # what a container may take
         most = (group / "memory.max").read_text()
         found.append(int(most) - int((group / "memory.current").read_text()))

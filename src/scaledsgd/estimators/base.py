@@ -37,6 +37,10 @@ from .contents import validate
 _SAMPLES_A_NUMBER, _WIDEST = 4, 32
 
 
+class NothingToLearn(ValueError):
+    """Events that are sound, and tell nothing without more of them."""
+
+
 class Role(NamedTuple):
     """What a column of events means to a model."""
 
@@ -188,8 +192,10 @@ class Learner(Settings):
         super().__init_subclass__(**options)
         for name in dir(cls):
             found = getattr_static(cls, name)
-            body = found.fget if isinstance(found, property) else found
-            public = not name.startswith("_") and name != "locked" and isinstance(body, FunctionType)
+            body: Any = found.fget if isinstance(found, property) else found
+            public = (
+                not name.startswith("_") and name != "locked" and isinstance(body, FunctionType)
+            )
             ours = public and body.__module__.startswith("scaledsgd.")
             if ours and not hasattr(body, "__wrapped__"):
                 whole = _guarded(body)
@@ -392,6 +398,7 @@ class Learner(Settings):
 
     def row_numbers(self, names, side: int) -> np.ndarray:
         """Row numbers of names; numbers are checked against the matrix."""
+        check_is_fitted(self, "history_")
         what = self._sides[side]
         if self._ids is not None:
             return self._ids[side].rows(names, what)

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..core.losses import LOSSES, Loss
 from ..core.observations import Observations
 from ..io.ids import Ids
-from ..io.tables import are_files, columns_of
 from ..io.schema import Either
+from ..io.tables import are_files, columns_of
 from .base import FLAG, SETTINGS, Learner
 
 

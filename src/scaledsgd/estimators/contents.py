@@ -51,9 +51,7 @@ _FACTS: dict[str, Any] = {
     "ids": Number(0, 2, whole=True),
     "streams": Each(
         {
-            "position": Each(
-                Either(Number(0, 2**63 - 1, whole=True), str, Each(str)), named=True
-            ),
+            "position": Each(Either(Number(0, 2**63 - 1, whole=True), str, Each(str)), named=True),
             **dict.fromkeys(("lines", "events", "refused"), _COUNT),
             "batch": Number(1, 2**31 - 1, whole=True),
         },
@@ -85,7 +83,9 @@ _TIGHTER = {
 
 _INTEGERS = "int32 int64"
 # Squares of such numbers are finite, and those of any model that learned something are smaller.
-_X = {dtype: Array(dtype, ("d", "r"), -m, m) for dtype, m in (("float32", 1e18), ("float64", 1e150))}
+_X = {
+    dtype: Array(dtype, ("d", "r"), -m, m) for dtype, m in (("float32", 1e18), ("float64", 1e150))
+}
 _SPECTRUM = Array("float64", ("r",), 0)
 
 

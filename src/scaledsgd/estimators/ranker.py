@@ -20,7 +20,7 @@ from ..recommend.comparisons import SIMILARITIES, successions, triplets
 from ..recommend.histories import Histories, last_of
 from ..recommend.interactions import UNNAMED, Interactions, read
 from ..training import metrics
-from .base import SETTINGS, Learner, Role
+from .base import SETTINGS, Learner, NothingToLearn, Role
 from .queries import Answers
 
 # With comparisons="auto": so many for each number to be learned, and no more than fit a gigabyte.
@@ -205,7 +205,7 @@ class ItemRanker(Answers, Learner):
             return self._compared(u, i, told.values, seed)
         found = successions(self._histories.room(), u, i, (d, d), seed=seed)
         if found is None and reset:
-            raise ValueError("nothing to learn: no user has two events on different items")
+            raise NothingToLearn("nothing to learn: no user has two events on different items")
         return found
 
     def _compared(self, users, items, values, seed: int) -> Observations:

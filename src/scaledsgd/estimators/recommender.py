@@ -61,15 +61,19 @@ class Recommender(Learner):
     (array(['fig'], dtype=object), array(['rye'], dtype=object))
     """
 
-    _legal = SETTINGS | dict.fromkeys(
-        ("temperature", "contrast", "ridge", "alpha0"), Either("auto", Number(0, above=True))
-    ) | {
-        "rank": Number(1, 2**31 - 1, whole=True),
-        "negatives": Number(1, 2**31 - 1, whole=True),
-        "epochs": Either("auto", Number(1, 2**31 - 1, whole=True)),
-        "loss": Either("softmax", "squared", "bpr"),
-        "product": Either("auto", "cosine", "dot"),
-    }
+    _legal = (
+        SETTINGS
+        | dict.fromkeys(
+            ("temperature", "contrast", "ridge", "alpha0"), Either("auto", Number(0, above=True))
+        )
+        | {
+            "rank": Number(1, 2**31 - 1, whole=True),
+            "negatives": Number(1, 2**31 - 1, whole=True),
+            "epochs": Either("auto", Number(1, 2**31 - 1, whole=True)),
+            "loss": Either("softmax", "squared", "bpr"),
+            "product": Either("auto", "cosine", "dot"),
+        }
+    )
     _trainer: ChoiceTrainer
     _histories: Histories
     _cached: tuple | None = None  # vectors, and a search among them, of one state
@@ -178,7 +182,7 @@ class Recommender(Learner):
             raise ValueError(UNNAMED)
         if self.half_life is not None and time is None:
             raise ValueError("half_life needs the column of times: time=...")
-        return read(data, (user, item, weight, time))
+        return read(data, (user, item, weight, time), weights=True)
 
     def _choices(self, told: Interactions, *, fresh: bool = True) -> Choices:
         """Each pair of a user and an item once, its weight in units of the mean, and remembered."""

@@ -75,8 +75,8 @@ def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
 
 
 def check_place(path: Path, inputs: Iterable[str | os.PathLike] = (), force: bool = False) -> None:
-    """Refuse a place where a model cannot be written, before anything is computed for it: no folder,
-    one of the inputs or, without `force`, a file that is no model."""
+    """Refuse a place where a model cannot be written, before anything is computed for it: no
+    folder, one of the inputs or, without `force`, a file that is no model."""
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"{path}: cannot be written (not a file in a folder that exists)")
     for name in inputs:

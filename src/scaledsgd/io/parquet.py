@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from glob import glob
 from os import PathLike
 from pathlib import Path
@@ -52,7 +53,7 @@ class ParquetFile(Source):
         return [held.row_group(group).num_rows for group in range(held.num_row_groups)]
 
     def table(
-        self, ids, numbers, advance: Advance = lambda _: None, group: int | None = None
+        self, ids, numbers, advance: Advance = lambda _: None, times=(), group: int | None = None
     ) -> Table:
         """The columns of the file, or of one of its row groups."""
         wanted = [*ids, *numbers]
@@ -67,7 +68,9 @@ class ParquetFile(Source):
             columns = file.read(wanted) if group is None else file.read_row_group(group, wanted)
         table = Table(self.path, {}, "row" if group is None else f"row group {group}, row")
         for name in wanted:
-            what, clean = ("an id", typed_ids) if name in ids else ("a number", typed_numbers)
+            what, clean = "an id", typed_ids
+            if name not in ids:
+                what, clean = "a number", partial(typed_numbers, times=name in times)
             column = columns[name].combine_chunks()
             if column.null_count:
                 row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))

@@ -16,6 +16,7 @@ import csv
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import compress, islice
 from os import PathLike
 from pathlib import Path
@@ -84,8 +85,9 @@ class TextFile(Source):
             raise InputError(f"{self.path}, line 1: {told}")
         return super().choose(given, count)
 
-    def table(self, ids, numbers, advance: Advance = lambda _: None) -> Table:
-        wanted = {name: IdColumn() for name in ids} | {name: NumberColumn() for name in numbers}
+    def table(self, ids, numbers, advance: Advance = lambda _: None, times=()) -> Table:
+        wanted: dict[str, IdColumn | NumberColumn] = {name: IdColumn() for name in ids}
+        wanted |= {name: NumberColumn(name in times) for name in numbers}
         row, lines = 0, [(0, 1 + self._header)]
         table = Table(self.path, {}, "line", lines)
         for at, *texts in self._blocks([self.find(name) for name in wanted], advance):
@@ -212,13 +214,13 @@ class ArrayFile(Source):
         with self.reading(), np.load(self.path, allow_pickle=False) as arrays:
             return arrays[name]
 
-    def table(self, ids, numbers, advance: Advance = lambda _: None) -> Table:
+    def table(self, ids, numbers, advance: Advance = lambda _: None, times=()) -> Table:
         if not self.names:
             return super().table(ids, numbers)
         table = Table(self.path, {})
         for name in (*ids, *numbers):
             self.find(name)
-            clean = typed_ids if name in ids else typed_numbers
+            clean = typed_ids if name in ids else partial(typed_numbers, times=name in times)
             table.columns[name] = clean(self._array(name), table, name)
         lengths = {name: len(values) for name, values in table.items()}
         if len(set(lengths.values())) > 1:
@@ -245,7 +247,9 @@ class ArrayFile(Source):
 
     def _numeric(self, matrix):
         if matrix.dtype.kind not in "biuf" or matrix.ndim != 2:
-            raise self.broken(f"{matrix.ndim} dimensions of {matrix.dtype}, not a matrix of numbers")
+            raise self.broken(
+                f"{matrix.ndim} dimensions of {matrix.dtype}, not a matrix of numbers"
+            )
         return matrix
 
 
@@ -257,7 +261,11 @@ def _shape_of(archive: ZipFile, info: ZipInfo) -> tuple[int, ...]:
         if read is None:
             raise ValueError(f"{info.filename}: arrays of version {version}")
         shape, _, dtype = getattr(np.lib.format, read)(file)
-    if dtype.hasobject or dtype.names or np.prod(shape, dtype=float) * dtype.itemsize > info.file_size:
+    if (
+        dtype.hasobject
+        or dtype.names
+        or np.prod(shape, dtype=float) * dtype.itemsize > info.file_size
+    ):
         raise ValueError(f"{info.filename}: {dtype} of shape {shape} in {info.file_size} bytes")
     return shape
 
@@ -313,7 +321,9 @@ class MarketFile(Source):
         """So many lines of numbers, and no more."""
         dtype = np.dtype([(f"f{n}", kind) for n, kind in enumerate(kinds)])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # there is nothing, where nothing is wanted
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # there is nothing, where nothing is wanted
             found = np.loadtxt(file, dtype, comments="%", ndmin=1, max_rows=wanted + 1)
         if len(found) != wanted:
             raise self.broken(f"{len(found)} entries or more, of {wanted}")
@@ -321,7 +331,7 @@ class MarketFile(Source):
 
 
 def _filled(values: np.ndarray, shape: tuple[int, int], mirrored: float) -> np.ndarray:
-    """A full matrix from its columns or, where it is mirrored, from what lies below its diagonal."""
+    """A full matrix from its columns or, if it is mirrored, from what lies below its diagonal."""
     if not mirrored:
         return values.reshape(shape[::-1]).T.copy()
     M = np.zeros(shape)

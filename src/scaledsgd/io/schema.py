@@ -124,7 +124,7 @@ def misfit(value, spec: Any, sizes: Sizes | None = None, name: str = "") -> str 
     elif isinstance(spec, Each):
         if not isinstance(value, dict if spec.named else list):
             return f"{name}: not {'an object' if spec.named else 'a list'}"
-        parts = value.items() if spec.named else enumerate(value)
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
         return _first(((part, spec.value, key) for key, part in parts), sizes, name)
     elif isinstance(spec, dict):
         if not isinstance(value, dict):
@@ -138,7 +138,8 @@ def misfit(value, spec: Any, sizes: Sizes | None = None, name: str = "") -> str 
     elif isinstance(spec, tuple):
         if not isinstance(value, list | tuple) or len(value) != len(spec):
             return f"{name}: not a list of {len(spec)}"
-        return _first(((v, s, n) for n, (v, s) in enumerate(zip(value, spec))), sizes, name)
+        parts = zip(value, spec, range(len(spec)), strict=True)
+        return _first(parts, sizes, name)
     elif isinstance(spec, type):
         fits = type(value) is spec
     else:

@@ -17,7 +17,7 @@ from os import PathLike
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ..estimators.base import Learner
+from ..estimators.base import Learner, NothingToLearn
 from ..io.atomic import alone
 from ..io.tables import InputError, refuse_others
 from .sources import Batch, Feed
@@ -25,6 +25,7 @@ from .validate import validate
 
 BATCH = 32_768  # lines: what a batch costs besides its events is then a few percent
 EVERY = 1_000_000  # lines between checkpoints, and
+_PATIENCE = 1_000_000  # events, until something is to be learned from the first of them
 SECONDS = 60.0  # seconds, whichever comes first: what a crash may cost in time
 
 
@@ -89,6 +90,8 @@ class Stream:
         found = feed.choose({key: self.columns.get(key) for key in keys}, least)
         self._roles = [role for role in self._roles if role.key in found]
         self._named = {role.key: found[role.key] for role in self._roles}
+        self._first: list[np.ndarray] = []  # columns that wait for more,
+        self._kinds: dict[int, type] = {}  # and whether ids in them are numbers or words
 
     def resume(self) -> None:
         """Go on where the model's file says that this source was left."""
@@ -130,6 +133,8 @@ class Stream:
                     yield self
             if behind and self._write():
                 yield self
+            elif behind:
+                raise InputError(f"{self.feed.key}: {self.lines} lines, and nothing to learn yet")
 
     def _batches(self) -> Iterator[Batch]:
         assert self.batch is not None
@@ -153,7 +158,7 @@ class Stream:
 
     def _learn(self, batch: Batch) -> None:
         model, known = self.model, hasattr(self.model, "history_")
-        found = validate(self._roles, batch.columns, model.id_kinds() if known else {})
+        found = validate(self._roles, batch.columns, model.id_kinds() if known else self._kinds)
         refused = [(batch.at[row], why) for row, why in found.refused]
         columns, events = found.columns, len(found.at)
         if events:
@@ -162,9 +167,16 @@ class Stream:
                 i, j, y = columns
                 turned = np.asarray(i > j, bool)
                 columns = [np.where(turned, j, i), np.where(turned, i, j), y]
+            if self._first:  # what came before, and told nothing by itself
+                columns = [np.concatenate(both) for both in zip(self._first, columns, strict=True)]
             try:
                 table = dict(zip(self._named.values(), columns, strict=True))
                 learn_many(model, [table], **self._named)
+                self._first = []
+            except NothingToLearn as why:
+                if len(columns[0]) > _PATIENCE:
+                    raise InputError(f"the first {len(columns[0])} events: {why}") from None
+                self._first = columns
             except ValueError as why:
                 if not known:
                     raise InputError(f"the first batch, of {events} events: {why}") from None

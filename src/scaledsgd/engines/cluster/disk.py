@@ -15,7 +15,6 @@ from ..cpu.sample_order import Shard
 from ..cpu.thread_blocks import WIDE, in_turn
 from .splits import Piece, Plan
 
-
 try:
     import fcntl
 except ImportError:  # on Windows
@@ -97,7 +96,7 @@ def folder(name: str) -> Path:
     return Path(tempfile.gettempdir(), f"scaledsgd-{name}")
 
 
-# Folders that workers of this process use, each by a file on which they hold a lock while they live.
+# Folders that this process uses, each by a file on which it holds a lock while it lives.
 _claims: dict[str, BinaryIO] = {}
 
 

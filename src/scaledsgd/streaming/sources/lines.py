@@ -146,8 +146,8 @@ class LineFeed(Feed):
                 return
             os.close(handle)
         raise InputError(
-            f"{self._name}: not the file that was learned from before, and no rotated one beside it "
-            "is: --restart reads it from its beginning"
+            f"{self._name}: not the file that was learned from before, nor is a rotated one beside "
+            "it: --restart reads it from its beginning"
         )
 
     def _go_on(self) -> bool:

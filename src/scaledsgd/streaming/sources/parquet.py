@@ -12,7 +12,6 @@ from ...io.parquet import ParquetFile, cells, parquet_files
 from ...io.tables import InputError
 from ..sources import Batch, Feed, Stopped, never
 
-
 _FOOTER = 4096  # bytes at the end of a file: where its row groups lie, and how many rows they have
 
 

@@ -59,9 +59,10 @@ class RedisFeed(Feed):
         self._ready: deque[tuple[str, dict]] = deque()
 
     def go_to(self, position: dict) -> None:
+        for entry in (position["id"], position["deleted"]):
+            _order(entry)  # or it is none
         self._asked = self._last = position["id"]
-        self._read, self._deleted = position["read"], position["deleted"]
-        _order(self._last), _order(self._deleted)
+        self._read, self._deleted = int(position["read"]), position["deleted"]
 
     def read(self, count: int, stopped: Stopped = never) -> Batch:
         waited = time.monotonic()
