@@ -11,7 +11,7 @@ import time
 
 import pytest
 from commands import runner
-from test_stream import COMMAND, EVENTS, events, same, write
+from streams import COMMAND, EVENTS, events, same, write
 
 from scaledsgd import ItemRanker, load
 from scaledsgd.cli.main import main

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import runner
-from test_stream import events, write
+from streams import events, write
 
 from scaledsgd import load
 from scaledsgd.io.atomic import alone

@@ -12,53 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from streams import COMMAND, EVENTS, PAIRS, events, same, write
 
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, Recommender, load
 from scaledsgd.cli.main import main
 from scaledsgd.core.factors import Factors
-from scaledsgd.io import model_file as store
 from scaledsgd.io.tables import InputError
 from scaledsgd.streaming.sources import open_feed
 from scaledsgd.streaming.stream import Stream, learn_many
 from scaledsgd.training.auto_policy import AutoPolicy
 
-COMMAND = [sys.executable, "-m", "scaledsgd"]
 BATCH = 500
-
-
-def events(count: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Users and items of which one in twenty was never seen before, entries and comparisons."""
-    rng = np.random.default_rng(seed)
-    item = rng.integers(0, 200, count)
-    new = rng.random(count) < 0.05
-    item[new] = 1000 + np.arange(new.sum())
-    j, k = rng.integers(0, 80, (2, count))
-    return {
-        "user": rng.integers(0, 60, count),
-        "item": item,
-        "value": np.abs(np.sin(item)) + 0.1,
-        "i": rng.integers(0, 80, count) + np.arange(count) // 50,
-        "j": j,
-        "k": np.where(j == k, k + 1, k),
-        "target": (j < k).astype(float),
-    }
-
-
-def write(path: Path, table: dict) -> str:
-    """The table in the format that the name asks for; ids are words in text."""
-    if path.suffix == ".parquet":
-        columns = {name: values[: len(values) // 2] for name, values in table.items()}
-        rest = {name: values[len(values) // 2 :] for name, values in table.items()}
-        pq.write_table(pa.table(columns), path.with_name("1.parquet"), row_group_size=700)
-        pq.write_table(pa.table(rest), path.with_name("2.parquet"), row_group_size=333)
-        return str(path.with_name("*.parquet"))
-    rows = list(zip(*(values.tolist() for values in table.values()), strict=True))
-    if path.suffix == ".csv":
-        lines = [",".join(table), *(",".join(f"{v}" for v in row) for row in rows)]
-    else:
-        lines = [json.dumps(dict(zip(table, row, strict=True))) for row in rows]
-    path.write_text("\n".join(lines) + "\n")
-    return str(path)
 
 
 def run(model, source: str, out: Path, columns: dict, checkpoints: int | None = None) -> None:
@@ -71,19 +35,8 @@ def run(model, source: str, out: Path, columns: dict, checkpoints: int | None = 
             return
 
 
-def same(one: Path, other: Path) -> bool:
-    """Whether two models are the same to the bit, clocks aside."""
-    (a, told), (b, heard) = store.read(one), store.read(other)
-    for facts in (told, heard):
-        facts.pop("seconds")
-    arrays = a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-    return arrays and told == heard
-
-
-PAIRS = {"row": "user", "column": "item", "value": "value"}
 SAME_SIDE = {"row": "i", "column": "j", "value": "value"}
 TRIPLETS = {name: name for name in "ijk"} | {"target": "target"}
-EVENTS = {"user": "user", "item": "item"}
 CASES = {
     "matrix": (lambda: MatrixCompleter(rank=2, random_state=0), PAIRS, "a.csv"),
     "alpha": (lambda: MatrixCompleter(rank=2, learning_rate=0.1, random_state=0), PAIRS, "a.csv"),

@@ -119,7 +119,9 @@ def _arrays(model: Learner, held: dict[str, np.ndarray], facts: dict) -> dict[st
         if kind == "Recommender" or "previous" in held:
             wanted |= _HISTORIES
     if kind == "Recommender":
-        wanted |= {f"weights{n}": Array("float64", (side,), 0) for n, side in enumerate(sides)}
+        wanted |= {
+            f"weights{n}": Array("float64", (side,), 0, 1e30) for n, side in enumerate(sides)
+        }
     if "test_auc" in held:
         wanted["test_auc"] = Array("float64", (1,), 0, 1)
     return wanted

@@ -156,6 +156,8 @@ def choose_columns(
                 told = f"{count} columns are needed, the file has {', '.join(own)}"
                 raise InputError(f"{path}: {told}")
             name = own[place]
+            if not name:
+                raise InputError(f"{path}: column {place + 1}, of {key}, has no name")
         if not name:
             continue
         if names is not None:
@@ -301,7 +303,7 @@ def typed_numbers(values: np.ndarray, table: Table, name: str, times: bool = Fal
         raise _first_bad(values, table, name) from None
 
 
-def columns_of(table, names: Iterable[str]) -> list:
+def columns_of(table, names: Sequence[str]) -> list:
     """Columns of a data frame (pandas, polars, ...) or of a mapping of arrays, by name."""
     if not isinstance(table, Mapping):
         table = nw.from_native(table, eager_only=True)
@@ -310,7 +312,12 @@ def columns_of(table, names: Iterable[str]) -> list:
         held, get = list(table), table.__getitem__
     for name in names:
         find_column(name, held)
-    return [get(name) for name in names]
+    found = {name: get(name) for name in names}
+    lengths = {name: len(column) for name, column in found.items() if hasattr(column, "__len__")}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(f"columns of different lengths do not pair up: {told}")
+    return [found[name] for name in names]
 
 
 def are_files(data) -> bool:

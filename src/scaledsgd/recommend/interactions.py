@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from ..core.validation import finite, real, refuse
+from ..core.validation import LARGEST, finite, real, refuse
 from ..io.readers import open_file
 from ..io.tables import columns_of, moments
 
@@ -65,6 +65,11 @@ def _checked(users, items, values, times, weights: bool) -> Interactions:
     values = None if values is None else finite(real(values, "value"), "value")
     if weights and values is not None:  # told by the numbers that events have in the input
         refuse(~(values > 0), values, "weight {} is not above 0")
+        most = LARGEST["float32"]
+        refuse(
+            ~((values <= most) & (values * most >= 1)), values,
+            f"weight {{}} is not from {1 / most:g} to {most:g}",
+        )  # fmt: skip
     times = None if times is None else finite(moments(np.asarray(times)), "time")
     for name, column in (("items", items), ("values", values), ("times", times)):
         if column is not None and len(column) != len(users):

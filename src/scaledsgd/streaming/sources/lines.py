@@ -30,7 +30,7 @@ _JSON = (".jsonl", ".ndjson", ".json")
 
 
 # What a rotated file is called besides: events.jsonl.1, events-20261116.jsonl.
-_ROTATED = r"[.\-_]\d[\d.\-_T:]*"
+_ROTATED = r"([.\-_]\d[\d.\-_T:]*)"
 
 _BLOCK_OF_PRINT = 4096  # bytes
 
@@ -135,9 +135,9 @@ class LineFeed(Feed):
         ending = "".join(path.suffixes)
         stem = path.name.removesuffix(ending)
         names = (path.name + "{}", stem + "{}" + ending)
-        rotated = [re.escape(name).replace(r"\{\}", _ROTATED) for name in names]
-        beside = [p for p in path.parent.iterdir() if re.fullmatch("|".join(rotated), p.name)]
-        beside.sort(key=lambda p: (p.stat().st_mtime_ns, p.name))
+        rotated = "|".join(re.escape(name).replace(r"\{\}", _ROTATED) for name in names)
+        found = ((re.fullmatch(rotated, other.name), other) for other in path.parent.iterdir())
+        beside = [other for _, other in sorted((_age(m), other) for m, other in found if m)]
         for n, other in enumerate(beside):
             handle = os.open(other, os.O_RDONLY)
             if self._fits(handle, position):
@@ -237,6 +237,14 @@ class LineFeed(Feed):
         if '"' not in text and self._mark != " ":
             return [field.lstrip(" ") for field in text.split(self._mark)]
         return next(rows_of(iter([text]), self._mark))
+
+
+def _age(found: re.Match) -> tuple[int, list]:
+    """What sorts rotated files, the oldest first: those with a number count down, those with a date
+    count up. Clocks may be set back, and are not asked."""
+    added = next(filter(None, found.groups()))[1:]
+    number = int(added) if added.isdecimal() and len(added) < 5 else 0
+    return -number, re.split(r"\D+", added)
 
 
 class _NoText(str):
