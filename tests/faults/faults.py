@@ -326,7 +326,7 @@ def soak(home: Path, minutes: float) -> Iterator[dict]:
     def learn() -> None:
         os.close(pipe)
         os.dup2(read, 0)
-        sys.stdin = open(0, "rb", closefd=False)
+        sys.stdin = os.fdopen(0, "rb", closefd=False)
         follow("matrix", "-", out, every=100 * BATCH, idle=5.0)
 
     pid = forked(learn)
@@ -345,7 +345,8 @@ def soak(home: Path, minutes: float) -> Iterator[dict]:
                 )
                 spent, told = time.monotonic() - told, time.monotonic()
                 files = len(os.listdir(f"/proc/{pid}/fd"))
-                yield {"seconds": round(told - begun), "events": sent, "per_second": round(sent / spent),
+                yield {"seconds": round(told - begun), "events": sent,
+                    "per_second": round(sent / spent),
                        "megabytes": held // 1024, "files": files}  # fmt: skip
                 sent = 0
     assert os.waitpid(pid, 0)[1] == 0

@@ -55,8 +55,10 @@ SETTINGS = {
     "contrast": (1.0, "x"),
     "product": ("auto", "dot", "x"),
 }
-CELLS = (0, 1, 2, 5, -1, 2**31, 2**63, 2**70, 1.5, float("nan"), float("inf"), -1e308, 1e-320, "a", "",
-         None, True, [1, 2], {}, b"x", np.datetime64("2026-11-16"), "\ud800", "\0", 10**400)  # fmt: skip
+CELLS = (0, 1, 2, 5, -1, 2**31, 2**63, 2**70, 1.5, float("nan"), float("inf"), -1e308, 1e-320,
+    "a", "",
+         None, True, [1, 2], {}, b"x", np.datetime64("2026-11-16"), "\ud800", "\0",
+             10**400)  # fmt: skip
 KINDS = (MatrixCompleter, DistanceCompleter, ItemRanker, Recommender)
 
 
@@ -161,7 +163,8 @@ def some(rng: random.Random):
     )()
 
 
-QUESTIONS = ("predict", "similar", "recommend", "explain", "evaluate", "transform", "score", "ranked",
+QUESTIONS = ("predict", "similar", "recommend", "explain", "evaluate", "transform", "score",
+    "ranked",
              "vectors", "align", "save", "partial_fit", "predict_proba")  # fmt: skip
 
 

@@ -21,10 +21,12 @@ from streams import write
 from scaledsgd import ItemRanker, MatrixCompleter, Recommender
 from scaledsgd.cli.main import main
 
-NUMBERS = ("0", "1", "2", "3", "5", "-1", "1.5", "nan", "inf", "1e309", "x", "", "1_0", "99999999999",
+NUMBERS = ("0", "1", "2", "3", "5", "-1", "1.5", "nan", "inf", "1e309", "x", "", "1_0",
+    "99999999999",
            "auto", "\uff12")  # fmt: skip
 NAMES = ("user", "item", "value", "time", "row", "column", "nope", "", "1", "i", "\x1b[2J")
-FILES = ("good.csv", "good.jsonl", "good.parquet", "good.npz", "good.mtx", "events.csv", "comparisons.csv",
+FILES = ("good.csv", "good.jsonl", "good.parquet", "good.npz", "good.mtx", "events.csv",
+    "comparisons.csv",
          "odd", "nowhere.csv", ".", "", "matrix.model", "/dev/null", "-", "*.parquet")  # fmt: skip
 MODELS = (
     "matrix.model",
@@ -55,7 +57,8 @@ IDS = (
     "0x1",
 )
 
-_COLUMNS = {f"--{name}": NAMES for name in ("row", "column", "value", "i", "j", "k", "target", "user",
+_COLUMNS = {f"--{name}": NAMES for name in ("row", "column", "value", "i", "j", "k", "target",
+    "user",
             "item", "time", "weight")}  # fmt: skip
 _TEXT = {
     "--separator": (",", ";", "tab", "::", "x", ""),
@@ -64,15 +67,20 @@ _TEXT = {
 }  # fmt: skip
 _FIT = {
     "--kind": ("matrix", "distance", "ranking", "recommender", "cube"),
-    "--rank": NUMBERS, "--epochs": ("1", "2", "0", "x"), "--learning-rate": ("0.1", "auto", *NUMBERS),
-    "--damping": NUMBERS, "--plain": None, "--refresh": ("round", "sample", "x"), "--jobs": ("1", "2", "0", "x"),
+    "--rank": NUMBERS, "--epochs": ("1", "2", "0", "x"), "--learning-rate": ("0.1", "auto",
+        *NUMBERS),
+    "--damping": NUMBERS, "--plain": None, "--refresh": ("round", "sample", "x"), "--jobs": ("1",
+        "2", "0", "x"),
     "--device": ("cpu", "abacus"), "--dtype": ("float32", "float64", "int8"), "--seed": NUMBERS,
     "--symmetric": None, "--loss": ("squared", "logistic", "softmax", "x"), "--at-least": NUMBERS,
-    "--half-life": ("30d", "x", "0", "nan"), "--similarity": ("cosine", "x"), "--comparisons": ("50", "0", "x"),
-    "--force": None, "--max-memory": ("1G", "100M", "x", "0", "-1"), "--workers": ("2",), "--checkpoint": ("c",),
+    "--half-life": ("30d", "x", "0", "nan"), "--similarity": ("cosine", "x"),
+        "--comparisons": ("50", "0", "x"),
+    "--force": None, "--max-memory": ("1G", "100M", "x", "0", "-1"), "--workers": ("2",),
+        "--checkpoint": ("c",),
 }  # fmt: skip
 _STREAM = {
-    "--out": OUTS, "--batch": ("5", "0", "x", "1"), "--every": ("5", "0", "x"), "--seconds": ("1", "0", "nan"),
+    "--out": OUTS, "--batch": ("5", "0", "x", "1"), "--every": ("5", "0", "x"), "--seconds": ("1",
+        "0", "nan"),
     "--idle": ("0.01", "0", "x"), "--restart": None, "--final": None, "--skip-lost": None,
     "--new": ("matrix", "distance", "ranking", "recommender", "x"), "--rank": ("1", "2", "0"),
     "--seed": NUMBERS, "--symmetric": None, "--loss": ("squared", "logistic"),
@@ -81,7 +89,8 @@ _RANK = {"--titles": FILES, "-k": NUMBERS}
 COMMANDS = {
     "fit": ((FILES,), {"--out": OUTS}, _COLUMNS | _TEXT | _FIT),
     "predict": ((MODELS, FILES), {}, _COLUMNS | _TEXT | {"--skip-unknown": None}),
-    "evaluate": ((MODELS, FILES), {}, _COLUMNS | _TEXT | {"--skip-unknown": None, "--at-least": NUMBERS}),
+    "evaluate": ((MODELS, FILES), {}, _COLUMNS | _TEXT | {"--skip-unknown": None,
+        "--at-least": NUMBERS}),
     "stream": ((MODELS,), {"--from": FILES}, _COLUMNS | _TEXT | _STREAM),
     "similar": ((MODELS, IDS), {}, _RANK | _TEXT | {"--by": ("angle", "score", "x")}),
     "recommend": (
@@ -98,11 +107,14 @@ _GOES_WELL = {
         ["fit", "good.csv", "--out", "out1", "--rank", "1", "--epochs", "2"],
         ["fit", "good.parquet", "--out", "out1", "--epochs", "1", "--symmetric"],
         ["fit", "good.mtx", "--out", "out2", "--rank", "2", "--epochs", "1"],
-        ["fit", "comparisons.csv", "--out", "out1", "--kind", "ranking", "--rank", "2", "--epochs", "1"],
-        ["fit", "events.csv", "--out", "out1", "--kind", "ranking", "--user", "user", "--item", "item",
+        ["fit", "comparisons.csv", "--out", "out1", "--kind", "ranking", "--rank", "2",
+            "--epochs", "1"],
+        ["fit", "events.csv", "--out", "out1", "--kind", "ranking", "--user", "user", "--item",
+            "item",
          "--comparisons", "50", "--rank", "2", "--epochs", "1"],
     ],
-    "predict": [["predict", "matrix.model", "good.csv"], ["predict", "ranker.model", "comparisons.csv"]],
+    "predict": [["predict", "matrix.model", "good.csv"], ["predict", "ranker.model",
+        "comparisons.csv"]],
     "evaluate": [
         ["evaluate", "matrix.model", "good.csv"],
         ["evaluate", "recommender.model", "events.csv", "--k", "3"],
@@ -113,8 +125,10 @@ _GOES_WELL = {
         ["stream", "out3", "--from", "events.csv", "--new", "recommender", "--rank", "1"],
         ["stream", "out3", "--from", "good.parquet", "--new", "distance", "--rank", "1"],
     ],
-    "similar": [["similar", "recommender.model", "3", "-k", "2"], ["similar", "ranker.model", "1", "-k", "2"]],
-    "recommend": [["recommend", "recommender.model", "u1"], ["recommend", "ranker.model", "--items", "1,3"]],
+    "similar": [["similar", "recommender.model", "3", "-k", "2"], ["similar", "ranker.model", "1",
+        "-k", "2"]],
+    "recommend": [["recommend", "recommender.model", "u1"], ["recommend", "ranker.model",
+        "--items", "1,3"]],
     "explain": [["explain", "recommender.model", "u1", "3"]],
 }  # fmt: skip
 
@@ -169,7 +183,8 @@ def line(rng: random.Random) -> list[str]:
             rng.randrange(len(words)), rng.choice(["--", "--frob", "-", "\0", "--json=x", "-k"])
         )
     # A search for settings takes seconds: those are tried by the tests of the recommender.
-    if words[0] == "fit" and "recommender" in words or "--user" in words and "ranking" not in words:
+    events = "--user" in words and "ranking" not in words
+    if events or (words[0] == "fit" and "recommender" in words):
         words += ["--loss", "squared", "--epochs", "1"]
     return [word for word in words if "\0" not in word]
 

@@ -19,8 +19,10 @@ from scaledsgd.io.readers import open_file
 from scaledsgd.io.tables import InputError
 
 CELLS = (
-    "1", "2", "7", "u1", "", " ", "nan", "inf", "-inf", "1e999", "-1", "1.5", "007", "1_000", "\uff11",
-    str(2**63), str(2**64), "9" * 400, '"', '"a', 'a"b', "a,b", "\x1b[2J", "\0", "\ufeff1", "x" * 70_000,
+    "1", "2", "7", "u1", "", " ", "nan", "inf", "-inf", "1e999", "-1", "1.5", "007", "1_000",
+        "\uff11",
+    str(2**63), str(2**64), "9" * 400, '"', '"a', 'a"b', "a,b", "\x1b[2J", "\0", "\ufeff1",
+        "x" * 70_000,
     "2026-11-16", "true", "\ud83d\ude00", "\r", "0x10", "1e-400", "[1]", "{}",
 )  # fmt: skip
 SIZES = (0, 1, 3, -1, 2**31 - 1, 2**31, 10**8, 10**12, 2**63 - 1, 2**63, 10**30)
@@ -119,7 +121,8 @@ def archive_of(rng: random.Random) -> tuple[str, bytes]:
     """An archive whose arrays do not fit, are of any type, or unpack to gigabytes."""
     shapes = [(), (0,), (3,), (4,), (2, 3), (3, 3, 3)]
     kinds = ["f8", "f4", "i8", "u8", "i1", "b1", "U5", "S5", "c16", "i4,f8", "M8[s]"]
-    names = rng.sample(["row", "column", "value", "M", "format", "shape", "data", "indices", "indptr",
+    names = rng.sample(["row", "column", "value", "M", "format", "shape", "data", "indices",
+        "indptr",
                         "offsets", "col"], rng.randrange(1, 6))  # fmt: skip
     file = io.BytesIO()
     if rng.random() < 0.1:  # a bomb: 800 MB in a megabyte

@@ -127,7 +127,8 @@ FORGERIES = {
     "rows below none": (put(-3, "factors", "rows"), "factors.rows: -3 is not"),
     "not a number": (change("X", (0, 0), np.nan), "X is not a table of moderate numbers"),
     "a weight below 0": (change("weights0", 0, -1.0), "weights0 has numbers outside"),
-    "too few weights": (lambda a, f: a.update(weights1=a["weights1"][:-1]), "weights1 has the shape"),
+    "too few weights": (lambda a, f: a.update(weights1=a["weights1"][:-1]),
+        "weights1 has the shape"),
     "weights of another type": (
         lambda a, f: a.update(weights1=a["weights1"].astype(np.int8)), "weights1 is of type int8"),
     "an array too many": (lambda a, f: a.update(kept0=a["X"]), "kept0 is unknown"),
