@@ -257,7 +257,7 @@ def test_the_command_line_trains_on_a_cluster(tmp_path):
     code = "import sys; from scaledsgd.cli.main import main; sys.exit(main())"
     files = [str(path) for path in sorted((tmp_path / "d").iterdir())]
     done = subprocess.run(
-        [sys.executable, "-c", code, "fit", *files, "--out", str(tmp_path / "m"), *words, "--json"],
+        [sys.executable, "-c", code, "fit", *files, "--out", str(tmp_path / "m"), *words, "--json", "--quiet"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -63,8 +63,8 @@ def similar(
     """List the items that are most similar to one."""
     ranking, names = _opened(model, titles, _format(separator, encoding, no_header))
     asked = names.find(item)
-    count = _COUNT if count is None else count
-    found = _ask(ranking.similar, asked, count, by=by.value if by else None)
+    wanted = _number(count, ranking)
+    found = _ask(ranking.similar, asked, wanted, by=by.value if by else None)
     show_rows(f"Similar to {names.of(asked) or asked}", _rows(names, *found), as_json)
 
 
