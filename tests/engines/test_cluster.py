@@ -253,11 +253,12 @@ def test_the_command_line_trains_on_a_cluster(tmp_path):
     (tmp_path / "d").mkdir()
     write(tmp_path / "d", left, right)
     words = ["--rank", "3", "--seed", "0", "--ray", "local", "--checkpoint", str(tmp_path / "kept")]
+    words += ["--json", "--quiet"]
     # In a process of its own: it lets the cluster go in the end.
     code = "import sys; from scaledsgd.cli.main import main; sys.exit(main())"
     files = [str(path) for path in sorted((tmp_path / "d").iterdir())]
     done = subprocess.run(
-        [sys.executable, "-c", code, "fit", *files, "--out", str(tmp_path / "m"), *words, "--json", "--quiet"],
+        [sys.executable, "-c", code, "fit", *files, "--out", str(tmp_path / "m"), *words],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -36,7 +36,7 @@ def real(values, what: str = "target") -> np.ndarray:
     try:
         return values.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        for at, value in enumerate(values.tolist()):
+        for at, value in enumerate(values.ravel().tolist()):
             try:
                 float(value)
             except (TypeError, ValueError, OverflowError):

@@ -76,7 +76,7 @@ _TIGHTER = {
     "stretch": Number(1, 2**31 - 1, whole=True),
     "negatives": Number(1, 2**31 - 1, whole=True),
     "kind": Either(*INITIALISATIONS),
-    "loss": Either("softmax", "squared"),
+    "loss": Either("softmax", "squared", "bpr"),
     **dict.fromkeys(("train", "held", "last"), Number(0, endless=True)),
     **dict.fromkeys(("theta", "turn", "tau", "c", "unit"), _ABOVE),
 }

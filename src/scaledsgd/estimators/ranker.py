@@ -64,7 +64,6 @@ class ItemRanker(Answers, Learner):
         "mode": Either("item-item", "user-item"),
         "similarity": Either(*SIMILARITIES),
         "comparisons": Either("auto", Number(1, whole=True)),
-        "negatives": Either("uniform", "popularity"),
     }
     _histories: Histories
 
