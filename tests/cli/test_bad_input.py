@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 import scipy.sparse as sp
 from commands import FAST, ratings, runner, write
 
-from scaledsgd import MatrixCompleter
+import scaledsgd
+from scaledsgd import MatrixCompleter, Recommender
+from scaledsgd.io.readers import ArrayFile
 
 
 @pytest.fixture
@@ -56,6 +59,7 @@ BAD_TABLES = {
     "unknown column": (GOOD, ("--row", "nope"), "no column 'nope': the file has user, film, stars"),
     "ragged": ("user,film,stars\n1,2\n", (), "a.csv, line 2: 2 fields"),
     "no header": ("1,2,3\n4,5,6\n", (), "a.csv, line 1: '1' is a number"),
+    "a column without a name": ("user,,stars\n1,2,3\n", (), "column 2, of column, has no name"),
     "a column twice": (GOOD, ("--value", "user"), "column 'user' is used twice"),
     "columns of another kind": (GOOD, ("--i", "user"), "--i"),
     "loss of another kind": (GOOD, ("--kind", "distance", "--loss", "logistic"), "--loss"),
@@ -230,3 +234,25 @@ def test_an_overflow_is_not_a_divergence(run, monkeypatch):
     monkeypatch.setattr("scaledsgd.cli.tasks.open_file", overflow)
     monkeypatch.setattr("scaledsgd.io.readers.open_file", overflow)
     refused(run, "int too large", "fit", "a.csv", "--out", "m")
+
+
+def test_whatever_takes_long_says_so(run, monkeypatch):
+    """In a pipe: reading, asking, searching. On a terminal there is a line that goes again."""
+    write(ratings())
+    run("fit", "a.csv", "--out", "m", *FAST)
+    events = {"u": [n % 8 for n in range(40)], "i": [n % 5 for n in range(40)]}
+    Recommender(1, random_state=0).partial_fit(events, user="u", item="i").save("r")
+    sp.save_npz("b.npz", sp.coo_array(np.eye(4)))
+    load, matrix = scaledsgd.load, ArrayFile.matrix
+    monkeypatch.setattr("scaledsgd.io.progress_bar.EVERY", 0.05)
+    monkeypatch.setattr("scaledsgd.load", lambda path: (time.sleep(0.2), load(path))[1])
+    monkeypatch.setattr(ArrayFile, "matrix", lambda *a: (time.sleep(0.2), matrix(*a))[1])
+    for words, told in (
+        (("predict", "m", "a.csv"), "predicting, 0 s"),
+        (("evaluate", "m", "a.csv"), "evaluating, 0 s"),
+        (("similar", "r", "1"), "loading r, 0 s"),
+        (("fit", "b.npz", "--out", "n", "--rank", "1", "--epochs", "1"), "reading b.npz, 0 s"),
+    ):
+        code, _, err = run(*words)
+        assert (code, told in err.splitlines()) == (0, True), words
+        assert run(*words, "--quiet")[2] == ""
