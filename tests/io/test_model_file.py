@@ -120,6 +120,10 @@ FORGERIES = {
     "a last item beyond": (change("previous", 0, 10**6), "previous has numbers outside"),
     "offsets that fall": (change("seen_start", 1, 10**6), "seen_start has numbers outside"),
     "offsets that end early": (change("seen_start", -1, 1), "seen_start does not go from 0"),
+    "offsets that begin late": (change("seen_start", 0, 1), "seen_start does not go from 0"),
+    "offsets that leave one out": (
+        lambda a, f: a.update(seen_start=np.minimum(a["seen_start"], a["seen_start"][-1] - 1)),
+        "seen_start does not go from 0"),
     "the same name twice": (change("ids1", 0, "i1"), "ids1 has 1 entries twice"),
     "a name that is a number": (change("ids1", 0, 7), "ids1 holds something that is not a string"),
     "rows of the other side": (put(1, "factors", "rows"), "has the shape"),
@@ -146,6 +150,7 @@ FORGERIES = {
     "a million threads": (put(10**6, "settings", "n_jobs"), "n_jobs=1000000 is not"),
     "another generator": (put("MT19937", "random", "bit_generator"), "random.bit_generator"),
     "a step below 0": (put(-1.0, "policy", "tau"), "policy.tau: -1.0 is not a number above 0"),
+    "a step of nothing": (put(0.0, "policy", "tau"), "policy.tau: 0.0 is not a number above 0"),
     "a batch of nothing": (put(0, "streams", "s", "batch"), "streams.s.batch: 0 is not"),
 }  # fmt: skip
 

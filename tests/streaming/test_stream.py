@@ -301,6 +301,10 @@ def test_a_file_that_is_another_one_is_refused(tmp_path):
     write(path, events(3 * BATCH, seed=1))  # longer than it was
     with pytest.raises(InputError, match="not the file that was learned from before"):
         run(None, str(path), tmp_path / "m", PAIRS)
+    rows = Path(write(path, events(2 * BATCH))).read_text().splitlines(keepends=True)
+    path.write_text("".join(rows[:BATCH] + rows[BATCH:][::-1]))  # it begins in the same way
+    with pytest.raises(InputError, match="not the file that was learned from before"):
+        run(None, str(path), tmp_path / "m", PAIRS)
 
 
 def test_parts_are_read_by_number_and_none_is_left_out(tmp_path):
