@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-fast check bench versions clean
+.PHONY: demo test test-fast fuzz faults bounds check bench versions clean
 
 demo: .venv/base
 	$(BIN)/scaledsgd demo
@@ -17,6 +17,19 @@ test: .venv/dev
 # For the work between: less than a minute, without doctests and what is marked as slow.
 test-fast: .venv/dev
 	$(PYTEST) -m "not slow" tests
+
+# Tries without end, for so many minutes; hundreds of kills, cuts and restarts; and every compiled loop
+# built with checks of its bounds.
+MINUTES ?= 30
+fuzz: .venv/dev
+	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)
+
+faults: .venv/dev
+	$(BIN)/python tests/faults/faults.py --kills 300 --cuts 50 --restarts 20 --rotations 20
+
+bounds: .venv/dev
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/bounds $(PYTEST) -m "not slow" tests
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/bounds $(BIN)/python tests/fuzz/run.py --forged 1000
 
 check: .venv/dev
 	$(BIN)/ruff check src tests benchmarks examples

@@ -72,8 +72,13 @@ def load(path: str | PathLike) -> Learner:
     arrays, facts = model_file.read(path)
     kind = facts.get("estimator")
     if kind not in ("MatrixCompleter", "DistanceCompleter", "ItemRanker", "Recommender"):
-        raise model_file.ModelFileError(f"{path}: unknown kind of model {kind!r}")
+        raise model_file.ModelFileError(f"{path}: unknown kind of model {kind!r:.60}")
+    from .estimators.contents import validate
+
     try:
-        return __getattr__(kind)(**facts["settings"])._restore(arrays, facts)
-    except (KeyError, TypeError) as why:
-        raise model_file.ModelFileError(f"{path}: incomplete model ({why})") from None
+        model = __getattr__(kind)(**facts["settings"])
+        model._check()
+        validate(model, arrays, facts)
+        return model._restore(arrays, facts)
+    except (KeyError, TypeError, ValueError, OverflowError) as why:
+        raise model_file.ModelFileError(f"{path}: not a sound model ({why})") from None

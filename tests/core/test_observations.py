@@ -17,6 +17,8 @@ REFUSED = [
     (lambda: pairs([0, 1], [1, 0], [1.0, np.nan]), "observation 1: target nan"),
     (lambda: pairs([0], [1], [np.inf]), "observation 0: target inf is not"),
     (lambda: pairs([0], [1], ["six"]), "target 'six' is not a number"),
+    (lambda: pairs([0, 1], [1, 0], [[1.0], [2.0]]), "targets form a list, not an array of 2"),
+    (lambda: pairs([0, 1], [1, 0], [10**400, 1]), "target 1000.* is not a number"),
     (lambda: pairs([0, -3], [1, 1], [1.0, 1.0]), "observation 1: index -3 is negative"),
     (lambda: pairs([0, 1.5], [1, 1], [1.0, 1.0]), "row index 1.5 is not a whole number"),
     (lambda: pairs([0], [2**63], [1.0]), "column index 9223372036854775808 does not fit"),

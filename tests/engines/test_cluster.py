@@ -18,6 +18,7 @@ from commands import runner
 
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, Observations, RayEngine, load
 from scaledsgd.engines import schedule
+from scaledsgd.engines.cluster import disk
 from scaledsgd.engines.cluster.splits import RowGroup
 from scaledsgd.engines.cluster.worker import Worker
 from scaledsgd.training.metrics import recovery_error
@@ -234,6 +235,10 @@ def test_a_driver_that_dies_goes_on_from_its_checkpoint(engine, tmp_path):
         model(epochs=7).fit(seen)
     with pytest.raises(ValueError, match="a run on other data"):
         model().fit(seen[:3900])
+    for other in ((seen.index, seen.targets + 1), (seen.index[:, ::-1] % 60, seen.targets)):
+        others = Observations.pairs(*other[0].T, other[1], shape=(80, 60))  # as many
+        with pytest.raises(ValueError, match="a run on other data"):
+            model().fit(others)
     epochs = []
     resumed = model([lambda told: epochs.append(told.epoch)]).fit(seen)
     whole = MatrixCompleter(3, random_state=0, epochs=6, tol=0, engine=engine).fit(seen)
@@ -248,11 +253,12 @@ def test_the_command_line_trains_on_a_cluster(tmp_path):
     (tmp_path / "d").mkdir()
     write(tmp_path / "d", left, right)
     words = ["--rank", "3", "--seed", "0", "--ray", "local", "--checkpoint", str(tmp_path / "kept")]
+    words += ["--json", "--quiet"]
     # In a process of its own: it lets the cluster go in the end.
     code = "import sys; from scaledsgd.cli.main import main; sys.exit(main())"
     files = [str(path) for path in sorted((tmp_path / "d").iterdir())]
     done = subprocess.run(
-        [sys.executable, "-c", code, "fit", *files, "--out", str(tmp_path / "m"), *words, "--json"],
+        [sys.executable, "-c", code, "fit", *files, "--out", str(tmp_path / "m"), *words],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -305,3 +311,28 @@ def test_files_are_held_to_the_rules_of_all_input(ids, target, told, tmp_path):
     split = RowGroup(str(tmp_path / "a.parquet"), 0, 2, ("i", "j"), "y")
     with pytest.raises(ValueError, match=told):
         Worker(0, 1, gpu=False).call(split, "found", "squared", True)
+
+
+def test_samples_are_for_no_other_eyes_and_swept_when_their_owner_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    here = "import sys, time; from scaledsgd.engines.cluster import disk; "
+    here += f"import tempfile; tempfile.tempdir = {str(tmp_path)!r}; "
+    code = here + "print(disk._claimed(sys.argv[1]), flush=True); time.sleep(60)"
+    dead, alive = (
+        subprocess.Popen([sys.executable, "-c", code, name], stdout=subprocess.PIPE, text=True)
+        for name in ("dead", "alive")
+    )
+    for process in (dead, alive):
+        process.stdout.readline()
+    (tmp_path / "scaledsgd-dead" / "bucket0.arrow").write_text("who rated what")
+    assert (tmp_path / "scaledsgd-dead").stat().st_mode & 0o777 == 0o700
+    dead.kill()
+    dead.wait()
+    (tmp_path / "scaledsgd-notes").mkdir()  # somebody else's
+    disk._claimed("new")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"scaledsgd-alive", "scaledsgd-new", "scaledsgd-notes"}
+    disk.forget("new")
+    alive.kill()
+    alive.wait()
+    assert not (tmp_path / "scaledsgd-new").exists()

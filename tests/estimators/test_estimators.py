@@ -8,9 +8,17 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from scaledsgd import DistanceCompleter, DivergenceError, ItemRanker, MatrixCompleter, Observations
+from scaledsgd import (
+    DistanceCompleter,
+    DivergenceError,
+    ItemRanker,
+    MatrixCompleter,
+    Observations,
+    Recommender,
+)
 from scaledsgd.core.losses import sigmoid
 from scaledsgd.training.metrics import recovery_error
 
@@ -198,8 +206,8 @@ def test_a_run_that_blows_up_says_so_and_keeps_the_last_finite_state():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rank": 0}, "rank=0 is not 'auto' or a positive"),
-        ({"rank": True}, "rank=True is not 'auto' or a positive"),
+        ({"rank": 0}, "rank=0 is not 'auto' or a whole number from 1 to"),
+        ({"rank": True}, "rank=True is not 'auto' or a whole number from 1 to"),
         ({"rank": "auto", "learning_rate": 0.1}, "rank='auto' needs"),
         ({"rank": 11}, "rank=11 is more than"),
         ({"learning_rate": -1}, "learning_rate=-1"),
@@ -210,11 +218,41 @@ def test_a_run_that_blows_up_says_so_and_keeps_the_last_finite_state():
         ({"n_jobs": 0}, "n_jobs=0"),
         ({"loss": "bpr"}, "loss='bpr'"),
         ({"device": "abacus"}, "device='abacus'"),
+        ({"n_jobs": 10**12}, "n_jobs=1000000000000 is not a whole number from 1 to 1024"),
+        ({"evaluations": 10**9}, "evaluations=1000000000 is not"),
+        ({"symmetric": "x"}, "symmetric='x'"),
+        ({"dtype": "nonsense"}, "dtype='nonsense'"),
+        ({"tol": "small"}, "tol='small'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         MatrixCompleter(**settings).fit(np.ones((10, 10)))
+
+
+@pytest.mark.parametrize("make", [MatrixCompleter, DistanceCompleter])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e-160, 1e-40, 1e-14, 1e14, 1e40, 1e160, 1e308])
+def test_targets_of_any_size_are_learned_or_refused(make, dtype, scale):
+    x = np.random.default_rng(0).random((30, 2))
+    M = ((x[:, None] - x) ** 2).sum(axis=2) if make is DistanceCompleter else x @ x.T
+    model = make(rank=2, dtype=dtype, random_state=0)
+    try:
+        model.fit(M / M.max() * scale)
+    except ValueError as why:
+        assert "too small" in str(why) or "too large" in str(why)
+        return
+    assert model.history_.stopped != "solved" or model.history_["loss"][-1] <= 1e-8 * scale**2
+
+
+def test_questions_before_fit_and_nested_ids_are_refused():
+    for model in (ItemRanker(), Recommender()):
+        with pytest.raises(NotFittedError):
+            model.similar(3)
+    nested = {"u": [[1, 2], [3, 4]], "v": [1, 2], "y": [1.0, 2.0]}
+    for column in (nested["u"], [[1], [2, 3]], np.array([[1], [2]])):
+        with pytest.raises((TypeError, ValueError), match="column 'u'"):
+            MatrixCompleter(1).fit(nested | {"u": column}, row="u", column="v", value="y")
 
 
 def test_two_threads_learn_what_one_does():

@@ -198,7 +198,7 @@ def test_data_that_cannot_be_used_is_refused(name):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"similarity": "pearson"}, "similarity='pearson' is not one of cosine, adjusted"),
+        ({"similarity": "pearson"}, "similarity='pearson' is not 'cosine' or 'adjusted'"),
         ({"comparisons": 0}, "comparisons=0 is not 'auto'"),
         ({"comparisons": 10**9}, "1,000,000,000 comparisons of 24 items wanted"),
         ({"mode": "user-item"}, "is learned by Recommender"),

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from scaledsgd import Recommender, load
 from scaledsgd.estimators.recommender import seconds
 from scaledsgd.recommend.evaluation import evaluate, top_measures
+from scaledsgd.recommend.interactions import read
 
 USERS, ITEMS, KINDS, EACH = 240, 120, 6, 12
 NAMES = {"user": "user", "item": "item"}
@@ -199,6 +200,37 @@ def test_wrong_weights_are_refused_in_one_line(column, told):
     with pytest.raises(ValueError, match=told) as why:
         Recommender(rank=1).fit(table, **NAMES, weight="weight")
     assert "\n" not in str(why.value)
+
+
+def test_wrong_weights_are_told_by_their_place_in_the_input():
+    """And not by that among the events in the order of their times."""
+    table = {"user": [1, 1, 2], "item": [1, 2, 1], "weight": [1.0, 1.0, -1.0], "time": [3, 2, 1]}
+    with pytest.raises(ValueError, match=r"observation 2: weight -1.0 is not above 0"):
+        Recommender(rank=1).fit(table, **NAMES, weight="weight", time="time")
+
+
+def test_dates_are_times(tmp_path):
+    """In text, in Parquet, and in tables, in seconds."""
+    pd = pytest.importorskip("pandas")
+    dates = [
+        "2026-11-16T10:00:00Z",
+        "2026-11-14",
+        "2026-11-15 12:00:00",
+        "2026-11-16T12:00:00+02:00",
+    ]
+    seconds_ = [1794823200.0, 1794614400.0, 1794744000.0, 1794823200.0]
+    table = {"user": ["a", "a", "b", "b"], "item": [1, 2, 1, 3], "time": dates}
+    names = (*NAMES.values(), None, "time")
+    frame = pd.DataFrame(table)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "words.parquet")
+    stamps = pd.to_datetime(frame["time"], utc=True, format="ISO8601")
+    frame.assign(time=stamps.dt.tz_localize(None)).to_parquet(tmp_path / "stamps.parquet")
+    for given in (table, *(str(path) for path in tmp_path.iterdir())):
+        assert read(given, names).times.tolist() == sorted(seconds_)
+    (tmp_path / "a.csv").write_text("user,item,time\n1,2,2026-11-16\n1,3,soon\n")
+    with pytest.raises(ValueError, match="line 3, column 'time': 'soon' is not a number or a date"):
+        read(str(tmp_path / "a.csv"), names)
 
 
 def test_wrong_questions_are_refused_in_one_line(fitted):

@@ -66,6 +66,27 @@ def test_a_file_has_the_mode_that_any_other_would_have(tmp_path, mask, mode):
     assert stat.S_IMODE((tmp_path / "m").stat().st_mode) == mode
 
 
+def test_a_file_keeps_its_mode_and_a_link_stays_one(tmp_path, monkeypatch):
+    path, link = tmp_path / "m", tmp_path / "link"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    link.symlink_to("m")
+    monkeypatch.setattr(os, "umask", None)  # which is the whole process's
+    replace_file(link, b"new")
+    assert (path.read_bytes(), link.is_symlink()) == (b"new", True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with alone(link), pytest.raises(BlockingIOError, match="another process"), alone(path):
+        pass
+
+
+def test_a_lock_does_not_follow_links(tmp_path):
+    (tmp_path / "precious").write_text("all of it")
+    (tmp_path / ".m.lock").symlink_to("precious")
+    with pytest.raises(OSError, match="m: cannot be written"), alone(tmp_path / "m"):
+        pass
+    assert (tmp_path / "precious").read_text() == "all of it"
+
+
 def test_who_has_the_old_file_open_reads_on_in_it(tmp_path):
     path = tmp_path / "m"
     path.write_bytes(b"old content")

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 import scaledsgd
-from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, ModelFileError
+from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, ModelFileError, Recommender
 from scaledsgd.io import model_file as store
 from scaledsgd.io.ids import Ids
 
@@ -89,6 +90,134 @@ def test_foreign_files_are_refused(tmp_path):
         scaledsgd.load(path)
     with pytest.raises(FileNotFoundError, match="no such model"):
         scaledsgd.load(tmp_path / "nowhere")
+
+
+def change(name: str, at, value):
+    def forge(arrays, facts):
+        arrays[name] = arrays[name].copy()
+        arrays[name][at] = value
+
+    return forge
+
+
+def put(value, *way):
+    def forge(arrays, facts):
+        for key in way[:-1]:
+            facts = facts[key]
+        facts[way[-1]] = value
+
+    return forge
+
+
+def nested(arrays, facts):
+    facts["own"]["columns"] = eval("[" * 90 + "]" * 90)
+
+
+# What somebody may write into a file whose checksum is right, and what is said of it.
+FORGERIES = {
+    "an item beyond the items": (change("seen_items", 0, 999), "seen_items has numbers outside"),
+    "an item before the first": (change("seen_items", 0, -2), "seen_items has numbers outside"),
+    "a last item beyond": (change("previous", 0, 10**6), "previous has numbers outside"),
+    "offsets that fall": (change("seen_start", 1, 10**6), "seen_start has numbers outside"),
+    "offsets that end early": (change("seen_start", -1, 1), "seen_start does not go from 0"),
+    "offsets that begin late": (change("seen_start", 0, 1), "seen_start does not go from 0"),
+    "offsets that leave one out": (
+        lambda a, f: a.update(seen_start=np.minimum(a["seen_start"], a["seen_start"][-1] - 1)),
+        "seen_start does not go from 0"),
+    "the same name twice": (change("ids1", 0, "i1"), "ids1 has 1 entries twice"),
+    "a name that is a number": (change("ids1", 0, 7), "ids1 holds something that is not a string"),
+    "rows of the other side": (put(1, "factors", "rows"), "has the shape"),
+    "more rows than there are": (put(10**9, "factors", "rows"), "factors.rows: 1000000000 is not"),
+    "rows below none": (put(-3, "factors", "rows"), "factors.rows: -3 is not"),
+    "not a number": (change("X", (0, 0), np.nan), "X is not a table of moderate numbers"),
+    "a weight below 0": (change("weights0", 0, -1.0), "weights0 has numbers outside"),
+    "too few weights": (lambda a, f: a.update(weights1=a["weights1"][:-1]),
+        "weights1 has the shape"),
+    "weights of another type": (
+        lambda a, f: a.update(weights1=a["weights1"].astype(np.int8)), "weights1 is of type int8"),
+    "an array too many": (lambda a, f: a.update(kept0=a["X"]), "kept0 is unknown"),
+    "an array too few": (lambda a, f: a.pop("previous"), "previous is missing"),
+    "a fact too few": (lambda a, f: f.pop("random"), "'random' is missing"),
+    "a fact too many": (put(1, "more"), "'more' is unknown"),
+    "facts of other types": (nested, "own.columns: not an object"),
+    "a count in words": (put("many", "samples"), "samples: 'many' is not a whole number"),
+    "a count of halves": (put(0.5, "samples"), "samples: 0.5 is not a whole number"),
+    "a count beyond 64 bits": (put(2**80, "samples"), "samples: 12089258196"),
+    "another rank, which may be set at any time": (put(5, "settings", "rank"), None),
+    "a setting that is none": (put(0, "settings", "rank"), "rank=0 is not a whole number"),
+    "a setting of nobody": (put(0, "settings", "evil"), "unexpected keyword argument 'evil'"),
+    "an engine": (put("x", "settings", "callbacks"), "an engine and callbacks are not kept"),
+    "a million threads": (put(10**6, "settings", "n_jobs"), "n_jobs=1000000 is not"),
+    "another generator": (put("MT19937", "random", "bit_generator"), "random.bit_generator"),
+    "a step below 0": (put(-1.0, "policy", "tau"), "policy.tau: -1.0 is not a number above 0"),
+    "a step of nothing": (put(0.0, "policy", "tau"), "policy.tau: 0.0 is not a number above 0"),
+    "a batch of nothing": (put(0, "streams", "s", "batch"), "streams.s.batch: 0 is not"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FORGERIES)
+def test_a_forged_file_is_refused(case, tmp_path):
+    """The checksum has no key: whoever changes a file can write a new one."""
+    forge, told = FORGERIES[case]
+    path = tmp_path / "m"
+    chosen = {"u": [f"u{n % 5}" for n in range(20)], "i": [f"i{n % 7}" for n in range(20)]}
+    model = Recommender(rank=2, random_state=0).partial_fit(chosen, user="u", item="i")
+    told_of = {"position": {"line": 1}, "lines": 1, "events": 1, "refused": 0, "batch": 9}
+    model.remember_position("s", told_of)
+    model.save(path)
+    arrays, facts = store.read(path)
+    forge(arrays, facts)
+    store.write(path, arrays, facts)
+    if told is None:
+        scaledsgd.load(path)
+        return
+    with pytest.raises(ModelFileError, match=told) as why:
+        scaledsgd.load(path)
+    assert str(path) in str(why.value) and "\n" not in str(why.value)
+
+
+def test_a_forged_stream_is_refused(tmp_path):
+    """Of a model in the middle of a round: P, and the snapshot that it may go back to."""
+    path, table = tmp_path / "m", {"u": [0, 1, 2] * 9, "v": [0, 1, 2, 3, 4, 5, 6, 7, 8] * 3}
+    table["y"] = np.arange(27.0)
+    names = {"row": "u", "column": "v", "value": "y"}
+    model = MatrixCompleter(2, random_state=0).partial_fit(table, **names)
+    forgeries = {
+        "P is missing": lambda a, f: a.pop("P"),
+        "P has the shape": lambda a, f: a.update(P=np.ones(3)),
+        "kept1 has the shape": lambda a, f: a.update(kept1=np.ones((9, 3))),
+        "kept1: 99 rows of 9": lambda a, f: a.update(kept1=np.ones((99, 2))),
+        "kept_columns has numbers": lambda a, f: a.update(kept_columns=np.array([3])),
+        "left: -1 is not": lambda a, f: f.update(left=-1),
+        "policy.columns: 9 is not": lambda a, f: f["policy"].update(columns=9),
+        "policy.kind: 'x' is not": lambda a, f: f["policy"].update(kind="x"),
+    }
+    for told, forge in forgeries.items():
+        model.save(path)
+        arrays, facts = store.read(path)
+        assert facts["left"]
+        forge(arrays, facts)
+        store.write(path, arrays, facts)
+        with pytest.raises(ModelFileError, match=told):
+            scaledsgd.load(path)
+
+
+def test_facts_without_end_are_refused(saved):
+    arrays, _ = store.read(saved)
+    text = '{"own": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    header = {"format": store.FORMAT, "facts": text, "texts": "[]"}
+    header["sha256"] = store._digest(arrays, header)
+    saved.write_bytes(save(arrays, metadata=header))
+    with pytest.raises(ModelFileError, match="recursion"):
+        scaledsgd.load(saved)
+
+
+def test_what_could_not_be_read_again_is_not_written(saved):
+    before, model = saved.read_bytes(), scaledsgd.load(saved)
+    model.factors.X[0, 0] = np.inf
+    with pytest.raises(ModelFileError, match="X is not a table of moderate numbers"):
+        model.save(saved)
+    assert saved.read_bytes() == before
 
 
 def test_a_failed_write_leaves_the_old_file(saved, monkeypatch):

@@ -249,6 +249,36 @@ def test_matrices(written):
         open_file("full.npz").matrix("N")
 
 
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
+@pytest.mark.parametrize("field", ["real", "integer", "pattern", "array"])
+def test_matrix_market_is_what_scipy_reads(written, symmetry, field):
+    rng = np.random.default_rng(0)
+    M = np.round(rng.standard_normal((5, 5)) * 9) * (rng.random((5, 5)) < 0.6)
+    M = {"symmetric": M + M.T, "skew-symmetric": M - M.T}.get(symmetry, M)
+    if field == "pattern" and symmetry == "skew-symmetric":
+        pytest.skip("there is no such thing")
+    kind = "integer" if field == "integer" else None if field == "array" else field
+    given = M if field == "array" else sp.coo_array(M)
+    scipy.io.mmwrite("a.mtx", given, comment="of\nours", field=kind, symmetry=symmetry)
+    found, wanted = open_file("a.mtx").matrix(), scipy.io.mmread("a.mtx")
+    both = [S.toarray() if sp.issparse(S) else S for S in (found, wanted)]
+    assert np.array_equal(*both)
+
+
+def test_matrix_market_that_is_cut_off_or_changed_is_refused(written):
+    """At any byte. SciPy's reader ends the process on some of them."""
+    scipy.io.mmwrite("a.mtx", sp.coo_array(np.diag(np.arange(1.0, 40))), comment="x")
+    whole = Path("a.mtx").read_bytes()
+    for cut in range(1, whole.rindex(b" ")):
+        Path("a.mtx").write_bytes(whole[:cut])
+        with pytest.raises(InputError, match=r"a.mtx: cannot be read"):
+            open_file("a.mtx").matrix()
+    for line in (b"1 40 1", b"0 1 1", b"-1 1 1", b"1 1", b"1 1 1 1", b"x 1 1", b"1 1 \xff"):
+        Path("a.mtx").write_bytes(whole.replace(b"5 5 ", line + b"\n5 5 ", 1))
+        with pytest.raises(InputError, match=r"a.mtx: cannot be read"):
+            open_file("a.mtx").matrix()
+
+
 def damaged_csr() -> sp.csr_array:
     M = sp.csr_array(np.eye(3))
     M.indptr[1] = 50  # would take SciPy out of bounds
@@ -275,6 +305,25 @@ def test_damaged_sparse_archives(written):
         Path("a.npz").write_bytes(whole[:cut])
         with pytest.raises(InputError):
             open_file("a.npz").matrix()
+
+
+def test_archives_that_hold_something_else(written):
+    sp.save_npz("a.npz", sp.csr_array(np.eye(3)))
+    with np.load("a.npz") as file:
+        parts = dict(file)
+    others = {
+        "format": np.array(b"csx"),
+        "data": np.array(["a", "b", "c"]),
+        "shape": np.array(["x"]),
+    }
+    for name, array in others.items():
+        np.savez("a.npz", **parts | {name: array})
+        with pytest.raises(InputError, match=r"a.npz: cannot be read"):
+            open_file("a.npz").matrix()
+    for array in (np.zeros(3, "i4,f4"), np.array(["x", "y"]), np.zeros((2, 2, 2)), np.eye(2) * 1j):
+        np.savez("a.npz", M=array, N=np.eye(2))
+        with pytest.raises(InputError, match=r"a.npz: cannot be read"):
+            open_file("a.npz").matrix("M")
 
 
 @pytest.mark.parametrize("name", ["nowhere.csv", "a.xlsx", "folder.csv"])

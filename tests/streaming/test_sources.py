@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import runner
-from test_stream import events, write
+from streams import events, write
 
 from scaledsgd import load
 from scaledsgd.io.atomic import alone
@@ -72,7 +72,7 @@ def test_fuzzed_lines_are_refused_one_by_one(call):
         False,
     )
     lines[501] = (b"", None)  # a line with nothing on it is neither
-    Path("a.jsonl").write_bytes(b"\n".join(line for line, _ in lines))
+    Path("a.jsonl").write_bytes(b"".join(line + b"\n" for line, _ in lines))
     wanted = ("--row", "row", "--column", "column", "--value", "value", "--json")
     code, out, err = call("stream", "m", "--from", "a.jsonl", "--new", "matrix", *wanted)
     told = json.loads(out.splitlines()[-1])
@@ -117,7 +117,10 @@ BAD = {
     "no batch": (("m", "--from", "a.csv", "--batch", "0"), "--batch 0: not a whole number from 1"),
     "no folder": (("m", "--from", "a.csv", "--out", "x/y"), "x/y: cannot be written"),
     "no stream": (("m", "--from", "redis://localhost/x"), "redis://host:port/db/STREAM"),
-    "a shorter file": (("m", "--from", "cut.csv"), "shorter than what was learned from it"),
+    "a shorter file": (
+        ("m", "--from", "cut.csv"),
+        "cut.csv: not the file that was learned from before",
+    ),
 }
 
 
@@ -170,3 +173,29 @@ def test_two_streams_do_not_write_one_model(call):
         code, _, err = call("stream", "m", "--from", source, "--new", "matrix", "--row", "user",
                             "--column", "item", "--value", "value")  # fmt: skip
     assert (code, err) == (2, "scaledsgd: m: another process is writing it\n")
+
+
+def test_a_ranking_waits_for_the_first_user_with_two_items(call):
+    """However long: until then there is nothing to learn, and nothing is lost."""
+    lines = [f'{{"user": {n}, "item": {n % 9}}}\n' for n in range(30)]
+    lines += [f'{{"user": {n % 10}, "item": {n % 7}}}\n' for n in range(30)]
+    Path("a.jsonl").write_text("".join(lines))
+    wanted = ("--new", "ranking", "--rank", "2", "--user", "user", "--item", "item", "--json")
+    code, out, err = call("stream", "m", "--from", "a.jsonl", *wanted, "--batch", "10")
+    told = json.loads(out.splitlines()[-1])
+    assert (code, err, told["events"], told["refused"]) == (0, "", 60, 0)
+    assert len(load("m").user_ids) == 30
+    Path("a.jsonl").write_text("".join(lines[:30]))
+    code, out, err = call("stream", "n", "--from", "a.jsonl", *wanted, "--batch", "10")
+    assert (code, out) == (2, "") and "30 lines, and nothing to learn yet" in err
+
+
+def test_numbers_are_spelled_as_everybody_does(call):
+    Path("a.csv").write_text("row,column,value\n1,1,1_000\n1,2,\uff11\n1,3,1\n2,1,2\n2,3,3\n")
+    code, out, err = call(
+        "stream", "m", "--from", "a.csv", "--new", "matrix", "--rank", "1", "--json"
+    )
+    assert (code, json.loads(out)["events"], err.count("is not a number")) == (0, 3, 2)
+    code, _, err = call("fit", "a.csv", "--out", "n", "--rank", "1")
+    assert (code, err) == (2, "scaledsgd: a.csv, line 2, column 'value': '1_000' is not a number\n")
+    assert call("fit", "a.csv", "--out", "n", "--rank", "1_0")[0] == 2

@@ -4,7 +4,6 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,52 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from streams import COMMAND, EVENTS, PAIRS, events, same, write
 
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, Recommender, load
 from scaledsgd.cli.main import main
 from scaledsgd.core.factors import Factors
-from scaledsgd.io import model_file as store
+from scaledsgd.io.tables import InputError
 from scaledsgd.streaming.sources import open_feed
 from scaledsgd.streaming.stream import Stream, learn_many
 from scaledsgd.training.auto_policy import AutoPolicy
 
-COMMAND = [sys.executable, "-m", "scaledsgd"]
 BATCH = 500
-
-
-def events(count: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Users and items of which one in twenty was never seen before, entries and comparisons."""
-    rng = np.random.default_rng(seed)
-    item = rng.integers(0, 200, count)
-    new = rng.random(count) < 0.05
-    item[new] = 1000 + np.arange(new.sum())
-    j, k = rng.integers(0, 80, (2, count))
-    return {
-        "user": rng.integers(0, 60, count),
-        "item": item,
-        "value": np.abs(np.sin(item)) + 0.1,
-        "i": rng.integers(0, 80, count) + np.arange(count) // 50,
-        "j": j,
-        "k": np.where(j == k, k + 1, k),
-        "target": (j < k).astype(float),
-    }
-
-
-def write(path: Path, table: dict) -> str:
-    """The table in the format that the name asks for; ids are words in text."""
-    if path.suffix == ".parquet":
-        columns = {name: values[: len(values) // 2] for name, values in table.items()}
-        rest = {name: values[len(values) // 2 :] for name, values in table.items()}
-        pq.write_table(pa.table(columns), path.with_name("1.parquet"), row_group_size=700)
-        pq.write_table(pa.table(rest), path.with_name("2.parquet"), row_group_size=333)
-        return str(path.with_name("*.parquet"))
-    rows = list(zip(*(values.tolist() for values in table.values()), strict=True))
-    if path.suffix == ".csv":
-        lines = [",".join(table), *(",".join(f"{v}" for v in row) for row in rows)]
-    else:
-        lines = [json.dumps(dict(zip(table, row, strict=True))) for row in rows]
-    path.write_text("\n".join(lines) + "\n")
-    return str(path)
 
 
 def run(model, source: str, out: Path, columns: dict, checkpoints: int | None = None) -> None:
@@ -70,19 +34,8 @@ def run(model, source: str, out: Path, columns: dict, checkpoints: int | None = 
             return
 
 
-def same(one: Path, other: Path) -> bool:
-    """Whether two models are the same to the bit, clocks aside."""
-    (a, told), (b, heard) = store.read(one), store.read(other)
-    for facts in (told, heard):
-        facts.pop("seconds")
-    arrays = a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-    return arrays and told == heard
-
-
-PAIRS = {"row": "user", "column": "item", "value": "value"}
 SAME_SIDE = {"row": "i", "column": "j", "value": "value"}
 TRIPLETS = {name: name for name in "ijk"} | {"target": "target"}
-EVENTS = {"user": "user", "item": "item"}
 CASES = {
     "matrix": (lambda: MatrixCompleter(rank=2, random_state=0), PAIRS, "a.csv"),
     "alpha": (lambda: MatrixCompleter(rank=2, learning_rate=0.1, random_state=0), PAIRS, "a.csv"),
@@ -287,15 +240,96 @@ def test_a_checkpoint_is_written_every_so_many_seconds(tmp_path, monkeypatch):
     assert told == [3 * BATCH, 6 * BATCH, 9 * BATCH, 9 * BATCH + 77]
 
 
-def test_a_file_may_end_without_a_line_end_and_grow(tmp_path):
+def test_a_line_counts_when_its_end_is_there(tmp_path):
+    """Before, its writer may be in the middle of it: `2,2,1` of `2,2,100`."""
     path = tmp_path / "a.csv"
-    path.write_text("user,item,value\n1,1,1\n2,2,2")
-    for more, events_ in (("", 2), ("", 2), ("\n1,2,3\n", 3)):
+    path.write_text("user,item,value\n1,1,1\n2,2,1")
+    for more, events_ in (("", 1), ("", 1), ("00\n1,2,3\n1,3,", 3), ("4", 3)):
         with path.open("a") as file:
             file.write(more)
         run(MatrixCompleter(1, random_state=0), str(path), tmp_path / "m", PAIRS)
         (told,) = load(tmp_path / "m")._streams.values()
-        assert told["events"] == events_
+        assert (told["events"], told["refused"]) == (events_, 0)
+    whole = tmp_path / "b.csv"
+    whole.write_text("user,item,value\n1,1,1\n2,2,100\n1,2,3\n1,3,4\n")
+    for source, out, final in ((path, "m", True), (whole, "n", False)):
+        out = tmp_path / out
+        model = load(out) if out.exists() else MatrixCompleter(1, random_state=0)
+        stream = Stream(model, open_feed(str(source), final=final), out, PAIRS, BATCH)
+        stream.resume()
+        assert [stream.events for stream in stream.checkpoints()] == [4]
+    assert [load(tmp_path / name).factors.shape for name in "mn"] == [(2, 3), (2, 3)]
+
+
+def rotate(path: Path, text: str) -> None:
+    """As logrotate does: a.csv becomes a.csv.1, and that a.csv.2."""
+    for n in range(9, 0, -1):
+        old = path.with_name(f"{path.name}.{n}")
+        if old.exists():
+            old.rename(path.with_name(f"{path.name}.{n + 1}"))
+    path.rename(path.with_name(f"{path.name}.1"))
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_rotated_file_is_read_to_its_end_and_then_the_next(name, tmp_path):
+    lines = Path(write(tmp_path / name, events(9 * BATCH))).read_text().splitlines(keepends=True)
+    header = [lines.pop(0)] if name == "a.csv" else []
+    whole, path = tmp_path / f"whole{Path(name).suffix}", tmp_path / name
+    whole.write_text("".join(header + lines))
+    run(MatrixCompleter(2, random_state=0), str(whole), tmp_path / "whole", PAIRS)
+    path.write_text("".join(header + lines[: 3 * BATCH]))
+    run(MatrixCompleter(2, random_state=0), str(path), tmp_path / "m", PAIRS, checkpoints=1)
+    with path.open(
+        "a"
+    ) as file:  # some of it after the last look, and two rotations before the next
+        file.write("".join(lines[3 * BATCH : 4 * BATCH + 99]))
+    rotate(path, "".join(header + lines[4 * BATCH + 99 : 5 * BATCH]))
+    rotate(path, "".join(header + lines[5 * BATCH :]))
+    run(None, str(path), tmp_path / "m", PAIRS, checkpoints=1)
+    run(None, str(path), tmp_path / "m", PAIRS)
+    one, other = (load(tmp_path / which) for which in ("whole", "m"))
+    assert np.array_equal(one.factors.X, other.factors.X)
+    (told,) = other._streams.values()
+    assert told["events"] == 9 * BATCH
+
+
+def test_a_file_that_is_another_one_is_refused(tmp_path):
+    path = Path(write(tmp_path / "a.csv", events(2 * BATCH)))
+    run(MatrixCompleter(2, random_state=0), str(path), tmp_path / "m", PAIRS)
+    path.unlink()
+    write(path, events(3 * BATCH, seed=1))  # longer than it was
+    with pytest.raises(InputError, match="not the file that was learned from before"):
+        run(None, str(path), tmp_path / "m", PAIRS)
+    rows = Path(write(path, events(2 * BATCH))).read_text().splitlines(keepends=True)
+    path.write_text("".join(rows[:BATCH] + rows[BATCH:][::-1]))  # it begins in the same way
+    with pytest.raises(InputError, match="not the file that was learned from before"):
+        run(None, str(path), tmp_path / "m", PAIRS)
+
+
+def test_parts_are_read_by_number_and_none_is_left_out(tmp_path):
+    table = events(6 * BATCH)
+
+    def part(number: int, begin: int, end: int) -> None:
+        some = {name: values[begin * BATCH : end * BATCH] for name, values in table.items()}
+        pq.write_table(pa.table(some), tmp_path / f"part-{number}.parquet")
+
+    source = str(tmp_path / "*.parquet")
+    part(2, 0, 2)
+    run(MatrixCompleter(2, random_state=0), source, tmp_path / "m", PAIRS, checkpoints=1)
+    part(10, 3, 5)  # by letters before part-2
+    run(None, source, tmp_path / "m", PAIRS)
+    part(1, 5, 6)  # late, and before both
+    run(None, source, tmp_path / "m", PAIRS)
+    (told,) = load(tmp_path / "m")._streams.values()
+    assert told["events"] == 5 * BATCH
+    run(None, source, tmp_path / "m", PAIRS)
+    (tmp_path / "part-2.parquet").unlink()  # learned, and not needed any more
+    run(None, source, tmp_path / "m", PAIRS)
+    assert load(tmp_path / "m")._streams == {open_feed(source).key: told}
+    part(10, 2, 5)
+    with pytest.raises(InputError, match=r"part-10.parquet is not the file that was learned from"):
+        run(None, source, tmp_path / "m", PAIRS)
 
 
 def test_a_model_remembers_every_source(tmp_path):

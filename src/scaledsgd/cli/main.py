@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..io.progress_bar import progress_bar
 from . import bench as bench_cli
 from . import recommend as recommend_cli
 from . import reproduce as reproduce_cli
@@ -29,6 +30,7 @@ from .options import (
     Json,
     Kind,
     Loss,
+    MaxMemory,
     Mode,
     Model,
     NoHeader,
@@ -52,7 +54,7 @@ from .options import (
     time_span,
     whole,
 )
-from .screen import print_result, show
+from .screen import print_result, printable, show
 
 if TYPE_CHECKING:
     from ..io.tables import Source
@@ -89,6 +91,7 @@ def demo(
 def fit(
     files: Files,
     out: Annotated[Path, typer.Option(help="Where the model goes.", metavar="MODEL")],
+    force: Annotated[bool, flag("--force", "Replace a file that is no model.")] = False,
     kind: Annotated[Kind | None, choice("matrix, distance, ranking, recommender.")] = None,
     user: User = None,
     item: Item = None,
@@ -128,6 +131,7 @@ def fit(
     separator: Separator = None,
     encoding: Encoding = None,
     no_header: NoHeader = False,
+    max_memory: MaxMemory = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -136,13 +140,14 @@ def fit(
     --user and --item name the columns of who chose what, and ask for a
     recommender.
     """
+    from ..io.model_file import check_place
     from ..io.readers import open_file
-    from ..io.tables import InputError, check_place
+    from ..io.tables import InputError
     from ..io.text_format import text_format
     from .summary import summary
     from .tasks import estimator, train, train_on_cluster
 
-    check_place(out)
+    check_place(out, files, force)
     text = text_format(separator, encoding, not no_header and None)
     given = {
         "rank": rank, "epochs": epochs, "learning_rate": learning_rate, "damping": damping,
@@ -179,17 +184,18 @@ def fit(
 def predict(
     model: Model, file: Data, row: Row = None, column: Column = None, i: First = None,
     j: Second = None, k: Third = None, skip_unknown: Skip = False, separator: Separator = None,
-    encoding: Encoding = None, no_header: NoHeader = False, quiet: Quiet = False,
-    as_json: Json = False,
+    encoding: Encoding = None, no_header: NoHeader = False, max_memory: MaxMemory = None,
+    quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Predict what a file asks for: CSV on stdout, or a JSON object a line."""
     from .. import load
     from .tasks import ask
 
     names = {"row": row, "column": column, "i": i, "j": j, "k": k}
-    loaded, source = load(model), _source(file, separator, encoding, no_header)
-    query = ask(loaded, source, names, skip_unknown=skip_unknown)
-    values = query.predictions().astype(str)
+    with progress_bar("predicting", None):
+        loaded, source = load(model), _source(file, separator, encoding, no_header)
+        query = ask(loaded, source, names, skip_unknown=skip_unknown)
+        values = query.predictions().astype(str)
     if query.skipped:
         print(f"left out for ids never trained on: {query.skipped}", file=sys.stderr)
     columns = [query.table[name] for name in query.names] + [values]
@@ -198,6 +204,8 @@ def predict(
         for *ids, value in zip(*(column.tolist() for column in columns), strict=True):
             print(json.dumps(dict(zip(header, [*ids, float(value)], strict=True))))
         return
+    if sys.stdout.isatty():
+        columns = [[printable(str(cell)) for cell in column] for column in columns]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(zip(*columns, strict=True))
@@ -209,7 +217,7 @@ def evaluate(
     at_least: AtLeast = None, i: First = None, j: Second = None, k: ThirdOrCount = None,
     target: Target = None, user: User = None, item: Item = None, skip_unknown: Skip = False,
     separator: Separator = None, encoding: Encoding = None, no_header: NoHeader = False,
-    quiet: Quiet = False, as_json: Json = False,
+    max_memory: MaxMemory = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare a model with the targets in a file, or with what users chose: for a recommender,
     and with --user and --item."""
@@ -217,13 +225,15 @@ def evaluate(
     from ..estimators.recommender import Recommender
     from .tasks import ask, find
 
-    loaded, source = load(model), _source(file, separator, encoding, no_header)
     names = {"row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target}
-    if user is not None or item is not None or isinstance(loaded, Recommender):
-        show(find(loaded, source, names | {"user": user, "item": item}, at_least), as_json)
-        return
-    query = ask(loaded, source, names, skip_unknown=skip_unknown)
-    show(query.evaluation() | {"skipped": query.skipped}, as_json)
+    with progress_bar("evaluating", None):
+        loaded, source = load(model), _source(file, separator, encoding, no_header)
+        if user is not None or item is not None or isinstance(loaded, Recommender):
+            found = find(loaded, source, names | {"user": user, "item": item}, at_least)
+        else:
+            query = ask(loaded, source, names, skip_unknown=skip_unknown)
+            found = query.evaluation() | {"skipped": query.skipped}
+    show(found, as_json)
 
 
 @app.command()
@@ -232,7 +242,8 @@ def doctor(as_json: Json = False) -> None:
     from .doctor import facts, speeds
 
     found = facts()
-    measured = {f"{loss}, rank {rank}": speed for loss, rank, speed in speeds()}
+    with progress_bar("measuring", None):
+        measured = {f"{loss}, rank {rank}": speed for loss, rank, speed in speeds()}
     if as_json:
         print(json.dumps(found | {"samples_per_second": measured}, indent=2))
         return
@@ -279,14 +290,16 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as why:
         if not _foreseen(why):
             raise
+        from ..training.history import DivergenceError
+
         text = getattr(why, "format_message", why.__str__)()  # typer's errors have the former
-        if text:  # none when help was shown for want of a command
-            print("scaledsgd:", " ".join(text.split()), file=sys.stderr)
-        return 1 if isinstance(why, ArithmeticError) else 2
+        if text or not hasattr(why, "format_message"):  # none when help was shown in its place
+            print("scaledsgd:", printable(text or type(why).__name__), file=sys.stderr)
+        return 1 if isinstance(why, DivergenceError) else 2
 
 
 def _warn(message, category, filename, lineno, file=None, line=None) -> None:
-    print("scaledsgd: warning:", " ".join(str(message).split()), file=sys.stderr)
+    print("scaledsgd: warning:", printable(str(message)), file=sys.stderr)
 
 
 def _foreseen(why: Exception) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +52,8 @@ def _parsed(kind: type, what: str):
         if text == "auto" and kind is float:
             return text
         try:
+            if "_" in str(text) or not str(text).isascii():  # which Python takes, and nobody else
+                raise ValueError
             return kind(text)
         except ValueError:
             raise typer.BadParameter(f"{text!r} is not {what}") from None
@@ -97,9 +100,27 @@ def _silence(quiet: bool) -> bool:
     return quiet
 
 
+def _limited(text: str | None) -> str | None:
+    """Bytes, as in 500M or 4G."""
+    from ..core.memory import limit_memory
+
+    limit_memory(None)
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+\.?\d*)([kMGT]?)B?", text, re.ASCII)
+    if not found:
+        raise typer.BadParameter(f"{text!r} is not a size, as 500M or 4G are")
+    limit_memory(float(found[1]) * 1000.0 ** " kMGT".index(found[2] or " "))
+    return text
+
+
 Json = Annotated[bool, flag("--json", "Print JSON.")]
 Quiet = Annotated[
     bool, typer.Option("--quiet", help="No progress on stderr.", metavar="", callback=_silence)
+]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option(help="To take at a time (else most of it).", metavar="SIZE", callback=_limited),
 ]
 Skip = Annotated[bool, flag("--skip-unknown", "Leave out ids that were not trained on.")]
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Encoding, Json, Model, NoHeader, Separator, Skip, choice, flag
+from ..io.progress_bar import progress_bar
+from .options import Encoding, Json, Model, NoHeader, Quiet, Separator, Skip, choice, flag
 from .screen import show_rows
 
 if TYPE_CHECKING:
@@ -56,13 +57,14 @@ def similar(
     separator: Separator = None,
     encoding: Encoding = None,
     no_header: NoHeader = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """List the items that are most similar to one."""
     ranking, names = _opened(model, titles, _format(separator, encoding, no_header))
     asked = names.find(item)
-    count = _COUNT if count is None else count
-    found = _ask(ranking.similar, asked, count, by=by.value if by else None)
+    wanted = _number(count, ranking)
+    found = _ask(ranking.similar, asked, wanted, by=by.value if by else None)
     show_rows(f"Similar to {names.of(asked) or asked}", _rows(names, *found), as_json)
 
 
@@ -86,6 +88,7 @@ def recommend(
     separator: Separator = None,
     encoding: Encoding = None,
     no_header: NoHeader = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """List the items that suit a user, or whoever likes some items."""
@@ -97,7 +100,10 @@ def recommend(
     text = _format(separator, encoding, no_header)
     ranking, names = _opened(model, titles, text)
     if items is not None:
-        words = next(csv.reader([items], skipinitialspace=True))
+        try:
+            words = next(csv.reader([items], skipinitialspace=True), [])
+        except csv.Error as why:
+            raise InputError(f"--items: not a list of items ({why})") from None
         liked = [names.find(word.strip()) for word in words]
         whom: dict[str, Any] = {"items": liked}
         told = "whoever likes " + ", ".join(names.of(one) or str(one) for one in liked)
@@ -124,6 +130,7 @@ def explain(
     separator: Separator = None,
     encoding: Encoding = None,
     no_header: NoHeader = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """List which of a user's items speak for an item, with their shares of its score."""
@@ -138,7 +145,7 @@ def explain(
     if count is not None and count < 1:
         raise InputError(f"k={count} is not a whole number from 1 up")
     asked = names.find(item)
-    chosen, shares = ranking.explain(_user(ranking, user), asked)
+    chosen, shares = _ask(ranking.explain, _user(ranking, user), asked)
     found = chosen[: count or _COUNT], shares[: count or _COUNT]
     show_rows(
         f"What speaks for {names.of(asked) or asked}, user {user}",
@@ -153,7 +160,8 @@ def _opened(path: Path, titles: Path | None, text: TextFormat) -> tuple[Ranking,
     from ..io.tables import InputError
     from .titles import Titles
 
-    model = load(path)
+    with progress_bar(f"loading {path.name}", None):
+        model = load(path)
     if not isinstance(model, ItemRanker | Recommender):
         raise InputError(f"{path}: a {type(model).__name__} ranks no items")
     return model, Titles(model, titles, text)
@@ -203,7 +211,8 @@ def _ask(method: Callable, *asked, **given) -> Any:
             model = type(method.__self__).__name__  # type: ignore[attr-defined]
             raise InputError(f"--{name}: this model, of kind {model}, has no such option")
         options[name] = value
-    return method(*asked, **options)
+    with progress_bar("searching", None):
+        return method(*asked, **options)
 
 
 def _rows(names: Titles, ids, scores, what: str = "score") -> list[dict]:

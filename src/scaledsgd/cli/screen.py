@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..research.demo import Result
+
+
+_CONTROLS = re.compile("[\x7f-\x9f]")  # which JSON does not escape, and terminals obey
+
+
+def printable(text: str) -> str:
+    """A text on one line without what a terminal would take for a command.
+
+    >>> printable("a \x1b[2J\\n  b")
+    'a \\\\x1b[2J b'
+    """
+    words = " ".join(text.split())
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
 
 
 def show(facts: dict, as_json: bool = False) -> None:
@@ -27,14 +41,16 @@ def show(facts: dict, as_json: bool = False) -> None:
     table.add_column(overflow="fold")
     for name, value in facts.items():
         text = f"{value:.6g}" if isinstance(value, float) else str(value)
-        table.add_row(name.replace("_", " "), escape(text))  # names of files may hold brackets
+        text = escape(printable(text))  # names of files may hold brackets
+        table.add_row(name.replace("_", " "), text)
     Console(highlight=False).print(table)
 
 
 def show_rows(title: str, rows: list[dict], as_json: bool = False) -> None:
     """Rows under the names of their columns, or a JSON list of them."""
     if as_json or not rows or not sys.stdout.isatty():
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        text = json.dumps(rows, indent=2, ensure_ascii=False)
+        print(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
         return
     from rich import box
     from rich.console import Console
@@ -45,10 +61,12 @@ def show_rows(title: str, rows: list[dict], as_json: bool = False) -> None:
     for column, value in zip(table.columns, (0, *rows[0].values()), strict=True):
         column.justify = "left" if isinstance(value, str) else "right"
     for at, row in enumerate(rows, 1):
-        texts = (f"{v:.3f}" if isinstance(v, float) else escape(str(v)) for v in row.values())
+        texts = (
+            f"{v:.3f}" if isinstance(v, float) else escape(printable(str(v))) for v in row.values()
+        )
         table.add_row(str(at), *texts)
     console = Console(highlight=False)
-    console.print(f"[bold]{escape(title)}[/bold]")
+    console.print(f"[bold]{escape(printable(title))}[/bold]")
     console.print(table)
 
 

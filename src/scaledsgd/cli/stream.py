@@ -23,6 +23,7 @@ from .options import (
     Json,
     Kind,
     Loss,
+    MaxMemory,
     Mode,
     NoHeader,
     Quiet,
@@ -39,6 +40,7 @@ from .options import (
     number,
     whole,
 )
+from .screen import printable, show
 
 if TYPE_CHECKING:
     from ..estimators.base import Learner
@@ -84,6 +86,8 @@ def stream(
     seconds: Annotated[float | None, number("Seconds between checkpoints.")] = None,
     idle: Annotated[float | None, number("End after so many seconds without an event.")] = None,
     restart: Annotated[bool, flag("--restart", "Read the source from its beginning.")] = False,
+    final: Annotated[bool, flag("--final", "The last line is complete without its end.")] = False,
+    skip_lost: Annotated[bool, flag("--skip-lost", "Go on where Redis lost entries.")] = False,
     jobs: Annotated[int | None, whole("Threads.")] = None,
     new: Annotated[Kind | None, choice("matrix, distance, ranking or recommender.")] = None,
     rank: Annotated[int | None, whole("New: how many directions to learn.")] = None,
@@ -94,6 +98,7 @@ def stream(
     separator: Separator = None,
     encoding: Encoding = None,
     no_header: NoHeader = False,
+    max_memory: MaxMemory = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -105,7 +110,9 @@ def stream(
     lines are skipped as were counted, so pipe the same input in again.
     Lines that are no events are counted, and the first ten are shown.
     """
-    from ..io.tables import InputError, check_place
+    from ..io.atomic import alone
+    from ..io.model_file import check_place
+    from ..io.tables import InputError
     from ..io.text_format import text_format
     from ..streaming.sources import open_feed
     from ..streaming.stream import EVERY, SECONDS, Stream
@@ -117,25 +124,30 @@ def stream(
         if isinstance(given, str) or (given is not None and not given > 0):
             raise InputError(f"{text} {given}: not a number above 0")
     out = out or model
-    check_place(out)
+    check_place(out, [source], force=True)
     settings = {"rank": rank, "symmetric": symmetric or None, "loss": loss, "mode": mode}
-    learner = _begin(out if out.exists() else model, new, settings, seed)
-    if jobs:
-        learner.set_threads(jobs)
     names = {
         "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
         "user": user, "item": item, "weight": weight,
     }  # fmt: skip
     text = text_format(separator, encoding, not no_header and None)
-    feed = open_feed(source, idle or math.inf, text)
-    run = Stream(learner, feed, out, names, batch, every or EVERY, seconds or SECONDS)
-    if not restart:
-        run.resume()
-    with _signals() as caught, _screen(run, as_json) as told:
-        run.stopped = lambda: bool(caught)
-        begun, before = time.monotonic(), run.lines
-        for _ in run.checkpoints():
-            told(_facts(run, begun, before))
+    # The lock comes first: what is loaded before it may be old when it is ours.
+    with alone(out):
+        learner = _begin(out if out.exists() else model, new, settings, seed)
+        if jobs:
+            learner.set_threads(jobs)
+        feed = open_feed(source, idle or math.inf, text, final=final, skip_lost=skip_lost)
+        limits = batch, every or EVERY, seconds or SECONDS
+        run = Stream(learner, feed, out, names, *limits, locked=True)
+        if not restart:
+            run.resume()
+        with _signals() as caught, _screen(run, as_json) as told:
+            run.stopped = lambda: bool(caught)
+            begun, before = time.monotonic(), run.lines
+            for _ in run.checkpoints():
+                told(_facts(run, begun, before))
+    if feed.unfinished and not caught:
+        print(feed.unfinished, file=sys.stderr)
     refused = run.refused - _SHOWN
     if refused > 0:
         print(f"refused: {run.refused} lines in all", file=sys.stderr)
@@ -197,7 +209,7 @@ def _screen(run: Stream, as_json: bool) -> Iterator[Callable[[dict], object]]:
         nonlocal shown
         shown += 1
         if shown <= _SHOWN:
-            print(f"refused: {place}: {why}", file=sys.stderr)
+            print("refused:", printable(f"{place}: {why}"), file=sys.stderr)
 
     run.refuse = refuse
     last: dict = {}
@@ -221,6 +233,4 @@ def _screen(run: Stream, as_json: bool) -> Iterator[Callable[[dict], object]]:
         run.learned = learned
         yield told
     if last and not as_json:
-        from .screen import show
-
         show(last)

@@ -92,7 +92,8 @@ def train_on_cluster(model: Estimator, files: Sequence[Path], names: Names) -> N
     wrong = next((path for path in paths if not path.endswith(".parquet")), None)
     if wrong is not None:
         raise InputError(f"{wrong}: a cluster reads Parquet files")
-    model.fit(paths, **_columns(open_file(paths[0]), model, names, least=3))
+    with progress_bar("fitting on the cluster", None):
+        model.fit(paths, **_columns(open_file(paths[0]), model, names, least=3))
 
 
 def _events(
@@ -109,7 +110,8 @@ def _events(
     rated = names.get("value") if at_least is not None else None
     refuse_others({**names, "value": None} if rated else names, keys, "kind")
     named = source.choose({key: names.get(key) for key in keys}, 2)
-    table = _read(source, list(dict.fromkeys([*named.values(), *([rated] if rated else ())])), 2)
+    columns = list(dict.fromkeys([*named.values(), *([rated] if rated else ())]))
+    table = _read(source, columns, 2, named.get("time"))
     if "weight" in named:
         _check_weights(table, named["weight"])
     if rated and at_least is not None:
@@ -150,7 +152,8 @@ def _train_on_matrix(model: Estimator, source: Source, names: Names) -> None:
     if type(model) in _EVENTS:  # users x items
         S = S if sp.issparse(S) else sp.coo_array(np.where(np.isnan(S), 0, S))
     try:
-        model.fit(S)
+        with progress_bar("fitting", None):
+            model.fit(S)
     except _REFUSALS as why:
         at = observation_in(why)
         if at is None:
@@ -168,16 +171,17 @@ def _columns(source: Source, model: Learner, names: Names, least: int) -> dict[s
     return source.choose(given, max(least, min(len(given), len(source.names))))
 
 
-def _read(source: Source, columns: list[str], ids: int) -> Table:
+def _read(source: Source, columns: list[str], ids: int, time: str | None = None) -> Table:
     with progress_bar(f"reading {source.path.name}", source.path.stat().st_size) as advance:
-        return source.table(columns[:ids], columns[ids:], advance)
+        return source.table(columns[:ids], columns[ids:], advance, times=[time])
 
 
 def _matrix(source: Source, names: Names):
     for key, name in names.items():
         if name is not None and key != "value":
             raise InputError(f"--{key} {name}: {source.path} holds a matrix without named columns")
-    return source.matrix(names.get("value"))
+    with progress_bar(f"reading {source.path.name}", None):
+        return source.matrix(names.get("value"))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import ndtri
 
-from .linalg import STRIDE, Algebra, NumpyAlgebra, aligned, balance, eigenbasis, floored
+from .linalg import STRIDE, Algebra, NumpyAlgebra, aligned, balance, eigenbasis, floored, pitch
+from .memory import allow
 
 # P may be wrong by a tenth before it matters. A sketch shows that, where it has enough rows: a Gram
 # of n rows is good to 1.4 / sqrt(n).
@@ -18,6 +19,8 @@ _ENOUGH = 2048
 # less than three rows for each one added.
 _ROOM = 1.5
 _DRAWN = 1 << 14  # rows drawn at a time, in float64
+
+_COPIES = 3  # of X that training holds: itself, a snapshot, and rows in the making
 
 
 def gaussian_rows(seed: int, side: int, start: int, stop: int, rank: int) -> np.ndarray:
@@ -135,6 +138,9 @@ class Factors:
                 has if new <= has else max(new, int(_ROOM * len(side)))
                 for new, has, side in zip(wanted, space, self.sides, strict=True)
             ]
+            shape = " x ".join(map(str, wanted if self.rows is not None else wanted * 2))
+            size = _COPIES * sum(space) * pitch(self.rank, self.X.dtype)
+            allow(size, f"a model of {shape} at rank {self.rank}")
             room = aligned(sum(space), self.rank, self.X.dtype)
             for start, side in zip((0, space[0]), self.sides, strict=False):
                 room[start : start + len(side)] = side

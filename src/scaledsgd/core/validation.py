@@ -25,16 +25,21 @@ def refuse(wrong: np.ndarray, values: np.ndarray, message: str, start=0, unit="o
 
 def real(values, what: str = "target") -> np.ndarray:
     """A float array, or one line that says what is in the way."""
-    values = np.asarray(values)
+    try:
+        values = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        values = np.empty((0, 0))
+    if values.ndim != 1:
+        raise ValueError(f"{what}s form a list, not an array of {values.ndim} dimensions")
     if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
         return values
     try:
         return values.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         for at, value in enumerate(values.ravel().tolist()):
             try:
                 float(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise TypeError(f"observation {at}: {what} {value!r} is not a number") from None
         raise
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
+from functools import wraps
+from inspect import getattr_static
 from os import PathLike
-from types import MappingProxyType
+from threading import RLock
+from types import FunctionType, MappingProxyType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -20,15 +24,21 @@ from ..core.validation import LARGEST, target_bounds, whole
 from ..engines.base import Engine, open_engine
 from ..io import model_file
 from ..io.ids import Ids
+from ..io.schema import Either, Number, misfit, told
 from ..training.auto_policy import AutoPolicy
 from ..training.history import Callback, History
 from ..training.policy import Policy
 from ..training.state import Checkpoint, Snapshot, facts_of, take_up
 from ..training.trainer import Trainer
+from .contents import validate
 
 # With rank="auto": fewer than four samples for each number to be learned rarely determine it, and
 # more than 32 directions are asked for by name.
 _SAMPLES_A_NUMBER, _WIDEST = 4, 32
+
+
+class NothingToLearn(ValueError):
+    """Events that are sound, and tell nothing without more of them."""
 
 
 class Role(NamedTuple):
@@ -40,8 +50,30 @@ class Role(NamedTuple):
     high: float = np.inf
 
 
+_MOST = 2**31 - 1
+FLAG = Either(bool, np.bool_)
+
+# What a setting may be, where that does not depend on the data.
+SETTINGS: dict[str, Any] = {
+    "rank": Either("auto", Number(1, _MOST, whole=True)),
+    "scaled": FLAG,
+    "learning_rate": Either("auto", Number(0, above=True)),
+    "damping": Either("auto", Number(0)),
+    "refresh": Either("round", "sample"),
+    "epochs": Number(1, _MOST, whole=True),
+    "tol": Number(endless=True),
+    "evaluations": Number(0, 10_000, whole=True),  # an epoch: each looks at 100,000 samples
+    "n_jobs": Number(1, 1024, whole=True),  # threads: more than the cores of any machine
+    "device": Either("cpu", "cuda", "auto"),
+    "dtype": Either("float32", "float64"),
+    "verbose": Either(FLAG, Number(0, whole=True)),
+}
+
+
 class Settings(BaseEstimator):
     """The settings of an estimator, as scikit-learn knows them."""
+
+    _legal = SETTINGS
 
     def __init__(
         self,
@@ -78,29 +110,22 @@ class Settings(BaseEstimator):
         self.callbacks = callbacks
         self.verbose = verbose
 
+    def _check(self) -> None:
+        """Each setting by itself, or one line that says which is no good."""
+        for name, value in self.get_params(deep=False).items():
+            spec = self._legal.get(name)
+            if spec is not None and misfit(_dtype(value) if name == "dtype" else value, spec):
+                raise ValueError(f"{name}={value!r} is not {told(spec)}")
+
     def _check_settings(self, shape: tuple[int, int]) -> None:
-        rank = self.rank
-        if rank == "auto" and self.learning_rate != "auto":
+        self._check()
+        if self.rank == "auto" and self.learning_rate != "auto":
             raise ValueError("rank='auto' needs learning_rate='auto', which prunes directions")
-        if rank != "auto" and not (_count(rank) and int(rank) >= 1):
-            raise ValueError(f"rank={rank!r} is not 'auto' or a positive whole number")
-        if rank != "auto" and int(rank) > min(shape):
+        if self.rank != "auto" and int(self.rank) > min(shape):
             raise ValueError(
                 f"rank={self.rank} is more than a matrix with n_samples={shape[0]} rows and "
                 f"n_features={shape[1]} columns can have"
             )
-        if self.learning_rate != "auto" and not _positive(self.learning_rate):
-            raise ValueError(f"learning_rate={self.learning_rate!r} is not 'auto' or above 0")
-        if not (self.damping in ("auto", 0) or _positive(self.damping)):
-            raise ValueError(f"damping={self.damping!r} is not 'auto' or a number from 0 up")
-        if self.refresh not in ("round", "sample"):
-            raise ValueError(f"refresh={self.refresh!r} is not 'round' or 'sample'")
-        if str(np.dtype(self.dtype)) not in ("float32", "float64"):
-            raise ValueError(f"dtype={self.dtype!r} is not float32 or float64")
-        for name, least in (("epochs", 1), ("n_jobs", 1), ("evaluations", 0)):
-            value = getattr(self, name)
-            if not _count(value) or value < least:
-                raise ValueError(f"{name}={value!r} is not a whole number from {least} up")
 
     def _search_rank(self, observations: Observations) -> int:
         """The rank asked for, or as many directions as the samples could bear out."""
@@ -125,12 +150,11 @@ class Settings(BaseEstimator):
         return plain | ({"dtype": str(np.dtype(self.dtype))} if "dtype" in given else {})
 
 
-def _count(value) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _positive(value) -> bool:
-    return isinstance(value, int | float | np.number) and bool(0 < value < np.inf)
+def _dtype(value) -> str:
+    try:
+        return str(np.dtype(value))
+    except TypeError:
+        return ""
 
 
 def _plain(value):
@@ -139,12 +163,47 @@ def _plain(value):
     return value if value is None or isinstance(value, bool | int | float | str) else NotImplemented
 
 
+# A lock for each model, and not in it: what is in it is copied, pickled and compared.
+_LOCKS: WeakKeyDictionary[Learner, Any] = WeakKeyDictionary()
+
+
+def _guarded(method: FunctionType):
+    @wraps(method)
+    def call(self, *given, **named):
+        with self.locked():
+            return method(self, *given, **named)
+
+    return call
+
+
 class Learner(Settings):
-    """An estimator with factors, ids for its rows and columns, and a trainer behind it."""
+    """An estimator with factors, ids for its rows and columns, and a trainer behind it.
+
+    Threads may ask it, save it and teach it at once: every public method and property waits until
+    no other one is at work. Arrays that it hands out are its own, and change when it learns on:
+    whoever looks at them for longer does so within `locked`.
+    """
 
     history_: History
     _streams: Mapping[str, dict] = MappingProxyType({})  # how far it has read, by source
     _sides = ("row", "column")  # what one of each is called
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        for name in dir(cls):
+            found = getattr_static(cls, name)
+            body: Any = found.fget if isinstance(found, property) else found
+            public = (
+                not name.startswith("_") and name != "locked" and isinstance(body, FunctionType)
+            )
+            ours = public and body.__module__.startswith("scaledsgd.")
+            if ours and not hasattr(body, "__wrapped__"):
+                whole = _guarded(body)
+                setattr(cls, name, property(whole) if isinstance(found, property) else whole)
+
+    def locked(self) -> Any:
+        """A context in which no other thread teaches or asks this model."""
+        return _LOCKS.setdefault(self, RLock())
 
     @property
     def objective(self) -> Loss:
@@ -251,6 +310,7 @@ class Learner(Settings):
 
     def _learn(self, data, names: tuple, epochs: int, *, fresh: bool, streaming: bool = False):
         """Train on data whose columns have these names, or on data without names."""
+        self._check()
         named = names[0] is not None
         if not fresh and named != (self._ids is not None) and not isinstance(data, Observations):
             raise ValueError(
@@ -304,6 +364,10 @@ class Learner(Settings):
         largest = observations.largest
         if largest > LARGEST[str(np.dtype(self.dtype))]:
             raise ValueError(f"a target of {largest:g} is too large for dtype={self.dtype!r}")
+        if 0 < largest * LARGEST[str(np.dtype(self.dtype))] < 1:  # squares that vanish look solved
+            raise ValueError(
+                f"targets of at most {largest:g} are too small for dtype={self.dtype!r}: scale them"
+            )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         folder = self.engine.checkpoint if self.engine else None
         checkpoint = Checkpoint(folder, self._settings()) if folder else None
@@ -334,6 +398,7 @@ class Learner(Settings):
 
     def row_numbers(self, names, side: int) -> np.ndarray:
         """Row numbers of names; numbers are checked against the matrix."""
+        check_is_fitted(self, "history_")
         what = self._sides[side]
         if self._ids is not None:
             return self._ids[side].rows(names, what)
@@ -384,9 +449,11 @@ class Learner(Settings):
             arrays |= trainer.snapshot.packed(trainer.engine)
         for side, ids in enumerate((self._ids or ())[: facts["ids"]]):
             arrays[f"ids{side}"] = ids.names()
+        validate(self, arrays, facts)  # what could not be read again is not written
         model_file.write(path, arrays, facts)
 
     def _restore(self, arrays: dict[str, np.ndarray], facts: dict):
+        """Take up what `save` wrote, and what `validate` has passed."""
         factors = Factors(arrays["X"], **facts["factors"], spectrum=arrays["spectrum"])
         names = [Ids(arrays[f"ids{side}"]) for side in range(facts["ids"])]
         # Symmetric matrices have one set of names for both sides.

@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..core.losses import LOSSES, Loss
 from ..core.observations import Observations
 from ..io.ids import Ids
+from ..io.schema import Either
 from ..io.tables import are_files, columns_of
-from .base import Learner
+from .base import FLAG, SETTINGS, Learner
 
 
 class Completer(Learner):
@@ -57,10 +58,13 @@ class Completer(Learner):
     def _matrix(self, X, *, reset: bool) -> Any:
         if sp.issparse(X):
             X = X.tocoo() if X.format not in ("csr", "csc", "coo") else X
-        return validate_data(
-            self, X, reset=reset, accept_sparse=("csr", "csc", "coo"),
-            dtype=(np.float64, np.float32), ensure_all_finite=False,
-        )  # fmt: skip
+        try:
+            return validate_data(
+                self, X, reset=reset, accept_sparse=("csr", "csc", "coo"),
+                dtype=(np.float64, np.float32), ensure_all_finite=False,
+            )  # fmt: skip
+        except OverflowError as why:
+            raise ValueError(f"the matrix holds a number that is too large ({why})") from None
 
     def _entries(self, pairs) -> np.ndarray:
         """z of the entries named by (rows, columns) or an array of two columns."""
@@ -100,6 +104,8 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     >>> model.predict(([2], [2])).round(3)
     array([6.])
     """
+
+    _legal = SETTINGS | {"loss": Either("squared", "logistic"), "symmetric": FLAG}
 
     def __init__(
         self, rank=2, *, loss="squared", symmetric=False, scaled=True,
@@ -149,6 +155,8 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         check_is_fitted(self, "history_")
         X = sp.csr_array(X) if sp.issparse(X) else X
         X = self._matrix(X, reset=False)
+        if not np.isfinite(X.data).all() if sp.issparse(X) else np.isinf(X).any():
+            raise ValueError("the rows hold numbers that are not finite")
         R = self.column_factors_.astype(np.float64)
         out = np.zeros((X.shape[0], self.factors.rank))
         for n in range(len(out)):

@@ -14,12 +14,13 @@ from ..core.losses import LOSSES, Loss
 from ..core.observations import Chunk, Observations
 from ..core.validation import LARGEST, target_bounds
 from ..io.ids import Ids
+from ..io.schema import Either, Number
 from ..io.tables import are_files, columns_of
 from ..recommend.comparisons import SIMILARITIES, successions, triplets
 from ..recommend.histories import Histories, last_of
 from ..recommend.interactions import UNNAMED, Interactions, read
 from ..training import metrics
-from .base import Learner, Role
+from .base import SETTINGS, Learner, NothingToLearn, Role
 from .queries import Answers
 
 # With comparisons="auto": so many for each number to be learned, and no more than fit a gigabyte.
@@ -59,6 +60,11 @@ class ItemRanker(Answers, Learner):
     True
     """
 
+    _legal = SETTINGS | {
+        "mode": Either("item-item", "user-item"),
+        "similarity": Either(*SIMILARITIES),
+        "comparisons": Either("auto", Number(1, whole=True)),
+    }
     _histories: Histories
 
     def __init__(
@@ -198,14 +204,11 @@ class ItemRanker(Answers, Learner):
             return self._compared(u, i, told.values, seed)
         found = successions(self._histories.room(), u, i, (d, d), seed=seed)
         if found is None and reset:
-            raise ValueError("nothing to learn: no user has two events on different items")
+            raise NothingToLearn("nothing to learn: no user has two events on different items")
         return found
 
     def _compared(self, users, items, values, seed: int) -> Observations:
         """Items by how similar those who rated them make them, part of it kept for a test."""
-        if self.similarity not in SIMILARITIES:
-            known = ", ".join(SIMILARITIES)
-            raise ValueError(f"similarity={self.similarity!r} is not one of {known}")
         d, wanted = len(self._item_ids), self._wanted()
         test = int(_TESTED * wanted)
         values = np.ones(len(users), np.float32) if values is None else values
@@ -224,10 +227,6 @@ class ItemRanker(Answers, Learner):
         if self.comparisons == "auto":
             rank = _WIDEST if self.rank == "auto" else int(self.rank)
             return min(_COMPARISONS_A_NUMBER * rank * len(self._item_ids), _COMPARISONS_MOST)
-        if not isinstance(self.comparisons, int | np.integer) or self.comparisons < 1:
-            raise ValueError(
-                f"comparisons={self.comparisons!r} is not 'auto' or a number from 1 up"
-            )
         return int(self.comparisons)
 
     def _seed(self, reset: bool) -> int:

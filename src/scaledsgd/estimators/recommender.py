@@ -19,6 +19,7 @@ from ..core.losses import LOSSES, Loss
 from ..core.validation import LARGEST
 from ..engines.base import Engine, open_engine
 from ..io.ids import Ids
+from ..io.schema import Either, Number
 from ..io.tables import columns_of
 from ..recommend import fold_in, tuning
 from ..recommend.evaluation import pattern, top_measures
@@ -26,7 +27,7 @@ from ..recommend.histories import Histories
 from ..recommend.interactions import UNNAMED, Interactions, read
 from ..recommend.search import Lists, Search, top_k
 from ..training.choice_trainer import ChoicePolicy, ChoiceTrainer
-from .base import Learner, Role
+from .base import SETTINGS, Learner, Role
 
 _EPOCHS = 40  # of the softmax at most, with epochs="auto"
 _HEAVIEST = 32.0  # times the mean: a choice of more weight would throw its rows about
@@ -60,6 +61,19 @@ class Recommender(Learner):
     (array(['fig'], dtype=object), array(['rye'], dtype=object))
     """
 
+    _legal = (
+        SETTINGS
+        | dict.fromkeys(
+            ("temperature", "contrast", "ridge", "alpha0"), Either("auto", Number(0, above=True))
+        )
+        | {
+            "rank": Number(1, 2**31 - 1, whole=True),
+            "negatives": Number(1, 2**31 - 1, whole=True),
+            "epochs": Either("auto", Number(1, 2**31 - 1, whole=True)),
+            "loss": Either("softmax", "squared", "bpr"),
+            "product": Either("auto", "cosine", "dot"),
+        }
+    )
     _trainer: ChoiceTrainer
     _histories: Histories
     _cached: tuple | None = None  # vectors, and a search among them, of one state
@@ -136,7 +150,7 @@ class Recommender(Learner):
             warnings.warn(
                 f"held-out choices are ranked no better than by popularity: NDCG@20 {best[0]:.3f} "
                 f"against {self.measures_['popularity'][0]:.3f}",
-                RuntimeWarning, stacklevel=2,
+                RuntimeWarning, stacklevel=3,
             )  # fmt: skip
         return self
 
@@ -150,20 +164,7 @@ class Recommender(Learner):
 
     def _check(self) -> None:
         """The settings, or one line that says which is no good."""
-        for name in ("rank", "negatives"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name}={value!r} is not a whole number from 1 up")
-        if self.epochs != "auto" and not (isinstance(self.epochs, int) and self.epochs >= 1):
-            raise ValueError(f"epochs={self.epochs!r} is not 'auto' or a whole number from 1 up")
-        words = {"loss": ("softmax", "squared", "bpr"), "product": ("auto", "cosine", "dot")}
-        for name, known in words.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(known)}")
-        for name in ("temperature", "contrast", "ridge", "alpha0"):
-            value = getattr(self, name)
-            if value != "auto" and not (isinstance(value, int | float) and 0 < value < np.inf):
-                raise ValueError(f"{name}={value!r} is not 'auto' or a number above 0")
+        super()._check()
         if self.half_life is not None:
             seconds(self.half_life)
 
@@ -182,7 +183,7 @@ class Recommender(Learner):
             raise ValueError(UNNAMED)
         if self.half_life is not None and time is None:
             raise ValueError("half_life needs the column of times: time=...")
-        return read(data, (user, item, weight, time))
+        return read(data, (user, item, weight, time), weights=True)
 
     def _choices(self, told: Interactions, *, fresh: bool = True) -> Choices:
         """Each pair of a user and an item once, its weight in units of the mean, and remembered."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,21 +29,28 @@ def replace_file(path: str | os.PathLike, content: bytes) -> None:
 def whole_file(path: str | os.PathLike, durable: bool = True) -> Iterator[BinaryIO]:
     """Yields a file to write, which gets its name when all of it is there.
 
-    `durable` waits until it is on the disk as well: what can be computed again need not be.
+    `durable` waits until it is on the disk as well: what can be computed again need not be. Whoever
+    could read the old file can read the new one, and nobody else; a link stays a link.
     """
-    path = Path(path)
+    named, path = path, real(path)
+    part = path.with_name(f".{path.name}.{uuid4().hex}{_PART}")
     try:
-        handle, part = tempfile.mkstemp(_PART, f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "wb") as file:
+            with part.open("xb") as file:
+                if path.exists():
+                    part.chmod(stat.S_IMODE(path.stat().st_mode))
                 yield file
-            os.chmod(part, 0o666 & ~_umask())  # mkstemp's can only be read by their owner
-            put_in_place(Path(part), path) if durable else os.replace(part, path)
+            put_in_place(part, path) if durable else os.replace(part, path)
         except BaseException:
-            Path(part).unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
             raise
     except OSError as why:
-        raise OSError(f"{path}: cannot be written ({why.strerror or why})") from None
+        raise OSError(f"{named}: cannot be written ({why.strerror or why})") from None
+
+
+def real(path: str | os.PathLike) -> Path:
+    """Where a path leads: two that lead to one file mean the same."""
+    return Path(os.path.realpath(path))
 
 
 def put_in_place(part: Path, final: Path) -> None:
@@ -91,21 +98,22 @@ def whole_folder(final: Path):
 def alone(path: str | os.PathLike) -> Iterator[None]:
     """Be the only process that writes to a path, and clear away what killed ones have left.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, alone(f"{folder}/m"), alone(f"{folder}/m"):
     ...     pass
     Traceback (most recent call last):
     BlockingIOError: ...m: another process is writing it
     """
-    path = Path(path)
+    named, path = path, real(path)
     # The lock's file stays: whoever opened it before it was gone would lock a file without a name,
     # and the next process a new one, both at once.
     lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, thread_local=False)
     try:
         lock.acquire()
     except Timeout:
-        raise BlockingIOError(f"{path}: another process is writing it") from None
+        raise BlockingIOError(f"{named}: another process is writing it") from None
     except OSError as why:
-        raise OSError(f"{path}: cannot be written ({why.strerror})") from None
+        raise OSError(f"{named}: cannot be written ({why.strerror or why})") from None
     try:
         clear_parts(path)
         yield
@@ -129,9 +137,3 @@ def on_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -135,7 +135,14 @@ def _checked(names, column: str) -> np.ndarray:
     """An int64 array, or an object array of strings."""
     if isinstance(names, list | tuple) and any(isinstance(n, str) for n in names):
         names = _objects(names)  # or NumPy makes strings of numbers and drops trailing NULs
-    names = np.asarray(names)
+    try:
+        names = np.asarray(names)
+    except ValueError:  # lists of different lengths
+        names = np.empty((0, 0))
+    if names.ndim != 1:
+        raise TypeError(
+            f"column {column!r}: ids form a list, not an array of {names.ndim} dimensions"
+        )
     if names.dtype.kind == "i":
         return names.astype(np.int64, copy=False)
     if names.dtype.kind in "uf":

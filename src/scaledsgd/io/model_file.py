@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from .atomic import replace_file
+from .tables import InputError
 
 FORMAT = "scaledsgd/1"
+
+# What safetensors, NumPy and JSON raise, between them, on files that something has happened to.
+_UNSOUND = (
+    SafetensorError, LookupError, ValueError, TypeError, AttributeError, OSError, OverflowError,
+    RecursionError,
+)  # fmt: skip
 
 
 class ModelFileError(ValueError):
@@ -55,11 +63,33 @@ def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
                 raise ModelFileError(f"{path}: damaged, its checksum does not match")
             for name in json.loads(header["texts"]):
                 arrays[name] = np.array(json.loads(arrays[name].tobytes()), dtype=object)
-            return arrays, json.loads(header["facts"])
-    except (SafetensorError, KeyError, ValueError, OSError) as why:
+            facts = json.loads(header["facts"])
+            if not isinstance(facts, dict):
+                raise ModelFileError(f"{path}: its facts are not an object")
+            return arrays, facts
+    except _UNSOUND as why:
         if isinstance(why, ModelFileError):
             raise
-        raise ModelFileError(f"{path}: damaged or not a model file ({why})") from None
+        told = " ".join(str(why).split())
+        raise ModelFileError(f"{path}: damaged or not a model file ({told:.200})") from None
+
+
+def check_place(path: Path, inputs: Iterable[str | os.PathLike] = (), force: bool = False) -> None:
+    """Refuse a place where a model cannot be written, before anything is computed for it: no
+    folder, one of the inputs or, without `force`, a file that is no model."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"{path}: cannot be written (not a file in a folder that exists)")
+    for name in inputs:
+        if path.exists() and os.path.exists(name) and os.path.samefile(path, name):
+            raise InputError(f"{path}: is one of the inputs, which would be lost")
+    if path.exists() and not force:
+        try:
+            with safe_open(path, framework="numpy") as file:
+                found = (file.metadata() or {}).get("format", "")
+        except (SafetensorError, OSError):
+            found = ""
+        if not found.startswith(FORMAT.partition("/")[0]):
+            raise InputError(f"{path}: a file that is no model is there: --force replaces it")
 
 
 def _digest(arrays: dict[str, np.ndarray], header: dict[str, str]) -> str:

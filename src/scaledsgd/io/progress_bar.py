@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 EVERY = 5.0  # seconds between lines in a pipe: what is done sooner says nothing
+_SOON = 1.0  # seconds until a terminal is told of work whose end is not known
 
 _quiet = False  # whether the command line asked for silence
 _open: list[Any] = []  # who tells now, innermost last: only that one does
@@ -38,7 +39,7 @@ def progress_bar(text: str, total: float | None, wanted: bool = True) -> Iterato
 
 @contextmanager
 def _bar(text: str, total: float | None) -> Iterator[Callable]:
-    """On a terminal. Without a total it is a line, which goes at the end."""
+    """On a terminal. Without a total it is a line, which comes late and goes at the end."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn
 
@@ -48,11 +49,13 @@ def _bar(text: str, total: float | None) -> Iterator[Callable]:
     if _open:
         _open[-1].stop()
     _open.append(bar)
+    task, later = bar.add_task(text, total=total), threading.Timer(_SOON, bar.start)
+    later.start() if total is None else bar.start()
     try:
-        with bar:
-            task = bar.add_task(text, total=total)
-            yield lambda amount, text=None: bar.update(task, advance=amount, description=text)
+        yield lambda amount, text=None: bar.update(task, advance=amount, description=text)
     finally:
+        later.cancel()
+        bar.stop()
         _open.pop()
         if _open:
             _open[-1].start()

@@ -13,25 +13,23 @@
 from __future__ import annotations
 
 import csv
-import zlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import compress, islice
 from os import PathLike
 from pathlib import Path
-from zipfile import BadZipFile, is_zipfile
+from zipfile import ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
-import scipy.io
 import scipy.sparse as sp
 
+from ..core.memory import allow
 from .ids import IdColumn, typed_ids
 from .parquet import ParquetFile
 from .tables import Advance, InputError, NumberColumn, Source, Table, is_number, typed_numbers
 from .text_format import ENDINGS, USUAL, TextFormat, find_separator, names_in, rows_of
-
-# What NumPy and SciPy raise, between them, on archives that something has happened to.
-_UNSOUND = (OSError, ValueError, LookupError, TypeError, AttributeError, BadZipFile, zlib.error)
 
 # Rows that exist as Python strings at a time, some 20 MB of them; the rest are arrays.
 _BLOCK = 1 << 17
@@ -40,6 +38,7 @@ _BLOCK = 1 << 17
 _BATCH = 512
 
 _FIRST = 20  # lines that tell what separates fields
+_FIRST_LINE = 1 << 16  # bytes of a header of Matrix Market, or of a comment
 
 
 def open_file(path: str | PathLike, text: TextFormat = USUAL) -> Source:
@@ -86,8 +85,9 @@ class TextFile(Source):
             raise InputError(f"{self.path}, line 1: {told}")
         return super().choose(given, count)
 
-    def table(self, ids, numbers, advance: Advance = lambda _: None) -> Table:
-        wanted = {name: IdColumn() for name in ids} | {name: NumberColumn() for name in numbers}
+    def table(self, ids, numbers, advance: Advance = lambda _: None, times=()) -> Table:
+        wanted: dict[str, IdColumn | NumberColumn] = {name: IdColumn() for name in ids}
+        wanted |= {name: NumberColumn(name in times) for name in numbers}
         row, lines = 0, [(0, 1 + self._header)]
         table = Table(self.path, {}, "line", lines)
         for at, *texts in self._blocks([self.find(name) for name in wanted], advance):
@@ -191,29 +191,37 @@ class TextFile(Source):
 
 
 class ArrayFile(Source):
-    """.npz: a sparse matrix of scipy's, columns of one length, or full matrices by name."""
+    """.npz: a sparse matrix of scipy's, columns of one length, or full matrices by name. Only what
+    is asked for is unpacked."""
 
     def __init__(self, path: Path):
         super().__init__(path)
         if not is_zipfile(path):
             raise self.broken("not an archive of arrays")
-        try:
-            self._arrays = np.load(path, allow_pickle=False)
-            self._sparse = "format" in self._arrays
-            self._held = {} if self._sparse else {name: self._arrays[name] for name in self._arrays}
-        except _UNSOUND as why:
-            raise self.broken(why) from None
-        if self._held and all(array.ndim == 1 for array in self._held.values()):
-            self.names = list(self._held)
+        with self.reading(), ZipFile(path) as archive:
+            self._size = {
+                info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()
+            }
+            self._sparse = "format" in self._size
+            if self._sparse:
+                return
+            shapes = [_shape_of(archive, info) for info in archive.infolist()]
+        if shapes and all(len(shape) == 1 for shape in shapes):
+            self.names = list(self._size)
 
-    def table(self, ids, numbers, advance: Advance = lambda _: None) -> Table:
+    def _array(self, name: str) -> np.ndarray:
+        allow(2 * self._size[name], f"{self.path}: {name}")
+        with self.reading(), np.load(self.path, allow_pickle=False) as arrays:
+            return arrays[name]
+
+    def table(self, ids, numbers, advance: Advance = lambda _: None, times=()) -> Table:
         if not self.names:
             return super().table(ids, numbers)
         table = Table(self.path, {})
         for name in (*ids, *numbers):
             self.find(name)
-            clean = typed_ids if name in ids else typed_numbers
-            table.columns[name] = clean(self._held[name], table, name)
+            clean = typed_ids if name in ids else partial(typed_numbers, times=name in times)
+            table.columns[name] = clean(self._array(name), table, name)
         lengths = {name: len(values) for name, values in table.items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name} {length}" for name, length in lengths.items())
@@ -224,32 +232,113 @@ class ArrayFile(Source):
         if self.names:
             return super().matrix()
         if self._sparse:
-            try:
+            allow(2 * sum(self._size.values()), str(self.path))
+            with self.reading():
                 found = sp.load_npz(self.path)
                 if hasattr(found, "check_format"):  # wrong pointers crash SciPy's conversions
                     found.check_format(full_check=True)
-                return found
-            except _UNSOUND as why:
-                raise self.broken(why) from None
-        if name is None and len(self._held) == 1:
-            name = next(iter(self._held))
-        if name not in self._held:
+                return self._numeric(found.tocoo() if found.format == "dia" else found)
+        if name is None and len(self._size) == 1:
+            name = next(iter(self._size))
+        if name not in self._size:
             what = "name one of its arrays" if name is None else f"no array {name!r}"
-            raise InputError(f"{self.path}: {what}: it has {', '.join(self._held) or 'none'}")
-        return self._held[name]
+            raise InputError(f"{self.path}: {what}: it has {', '.join(self._size) or 'none'}")
+        return self._numeric(self._array(name))
+
+    def _numeric(self, matrix):
+        if matrix.dtype.kind not in "biuf" or matrix.ndim != 2:
+            raise self.broken(
+                f"{matrix.ndim} dimensions of {matrix.dtype}, not a matrix of numbers"
+            )
+        return matrix
+
+
+def _shape_of(archive: ZipFile, info: ZipInfo) -> tuple[int, ...]:
+    """The shape of an array in an archive, by its header alone."""
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): "read_array_header_1_0", (2, 0): "read_array_header_2_0"}.get(version)
+        if read is None:
+            raise ValueError(f"{info.filename}: arrays of version {version}")
+        shape, _, dtype = getattr(np.lib.format, read)(file)
+    if (
+        dtype.hasobject
+        or dtype.names
+        or np.prod(shape, dtype=float) * dtype.itemsize > info.file_size
+    ):
+        raise ValueError(f"{info.filename}: {dtype} of shape {shape} in {info.file_size} bytes")
+    return shape
 
 
 class MarketFile(Source):
-    """Matrix Market."""
+    """Matrix Market, by a reader of ours: SciPy's ends the process on some that are cut off."""
 
     def matrix(self, name: str | None = None):
-        try:
-            found = scipy.io.mmread(self.path)
-        except (OSError, ValueError, OverflowError, StopIteration) as why:
-            raise self.broken(why) from None
-        if np.iscomplexobj(found):
+        with self.reading(), self.path.open("rb") as file:
+            return self._read(file)
+
+    def _read(self, file):
+        banner = file.readline(_FIRST_LINE).decode("ascii").lower().split()
+        if banner[:2] != ["%%matrixmarket", "matrix"] or len(banner) != 5:
+            raise self.broken("not a header of Matrix Market")
+        form, field, symmetry = banner[2:]
+        if field == "complex":
             raise InputError(f"{self.path}: the entries are complex numbers")
+        mirrored = {"general": 0.0, "symmetric": 1.0, "skew-symmetric": -1.0}[symmetry]
+        line = b"%"
+        while line.startswith(b"%") or line.isspace():
+            line = file.readline(_FIRST_LINE)
+        sizes = [int(size) for size in line.split()]
+        rows, columns = sizes[:2]
+        if min(sizes) < 0 or len(sizes) != (3 if form == "coordinate" else 2):
+            raise self.broken(f"the sizes {line.decode().strip()!r}")
+        if form == "array":
+            wanted, fields = rows * columns, 1
+            if mirrored:
+                wanted = rows * (rows + (1 if mirrored > 0 else -1)) // 2
+        else:
+            wanted, fields = sizes[2], 2 if field == "pattern" else 3
+        left = self.path.stat().st_size - file.tell()
+        if 2 * fields * wanted > left + 1:  # a digit and what ends it
+            raise self.broken(f"{left} bytes cannot hold {wanted} entries")
+        allow(3 * 8 * fields * wanted, str(self.path))
+        if form == "array":
+            allow(8 * rows * columns, str(self.path))
+        kinds = ["f8"] if form == "array" else ["i8", "i8", "f8"][:fields]
+        found = self._numbers(file, kinds, wanted)
+        if form == "array":
+            return _filled(found["f0"], (rows, columns), mirrored)
+        i, j = found["f0"] - 1, found["f1"] - 1
+        v = found["f2"] if fields == 3 else np.ones(wanted)
+        if mirrored:
+            off = i != j
+            i, j, v = (
+                np.append(i, j[off]), np.append(j, i[off]), np.append(v, mirrored * v[off])
+            )  # fmt: skip
+        return sp.coo_array((v, (i, j)), shape=(rows, columns))
+
+    def _numbers(self, file, kinds: list[str], wanted: int) -> np.ndarray:
+        """So many lines of numbers, and no more."""
+        dtype = np.dtype([(f"f{n}", kind) for n, kind in enumerate(kinds)])
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # there is nothing, where nothing is wanted
+            found = np.loadtxt(file, dtype, comments="%", ndmin=1, max_rows=wanted + 1)
+        if len(found) != wanted:
+            raise self.broken(f"{len(found)} entries or more, of {wanted}")
         return found
+
+
+def _filled(values: np.ndarray, shape: tuple[int, int], mirrored: float) -> np.ndarray:
+    """A full matrix from its columns or, if it is mirrored, from what lies below its diagonal."""
+    if not mirrored:
+        return values.reshape(shape[::-1]).T.copy()
+    M = np.zeros(shape)
+    j, i = np.triu_indices(shape[0], 0 if mirrored > 0 else 1)
+    M[j, i] = mirrored * values
+    M[i, j] = values
+    return M
 
 
 _FORMATS: dict[str, type[Source]] = {

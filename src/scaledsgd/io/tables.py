@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,12 +24,6 @@ _TOLD = 60  # letters of a cell that a reason shows: a cell may be a megabyte
 
 class InputError(ValueError):
     """Input that cannot be used: one line with the file, the place and the value."""
-
-
-def check_place(path: Path) -> None:
-    """Refuse a file that cannot be written, before anything is computed for it."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"{path}: cannot be written (not a file in a folder that exists)")
 
 
 class Table(Mapping[str, np.ndarray]):
@@ -93,9 +89,11 @@ class Source:
         self.path = path
 
     def table(
-        self, ids: Sequence[str], numbers: Sequence[str], advance: Advance = lambda _: None
-    ) -> Table:
-        """These columns: ids become int64 or strings, numbers float64."""
+        self, ids: Sequence[str], numbers: Sequence[str], advance: Advance = lambda _: None,
+        times: Sequence[str | None] = (),
+    ) -> Table:  # fmt: skip
+        """These columns: ids become int64 or strings, numbers float64. Those of the numbers that
+        are `times` may be dates."""
         raise InputError(f"{self.path}: holds a matrix, not named columns")
 
     def matrix(self, name: str | None = None) -> Any:
@@ -113,6 +111,16 @@ class Source:
     def first(self, count: int) -> list[str]:
         """Names of the first columns, for tables whose columns nobody named."""
         return list(self.choose({str(n): None for n in range(count)}, count).values())
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Whatever a library has to say about bytes from outside, in one line."""
+        try:
+            yield
+        except (InputError, MemoryError):
+            raise
+        except Exception as why:  # of which they have more than they tell
+            raise self.broken(why) from None
 
     def broken(self, why: object) -> InputError:
         return InputError(f"{self.path}: cannot be read ({' '.join(str(why).split())})")
@@ -148,6 +156,8 @@ def choose_columns(
                 told = f"{count} columns are needed, the file has {', '.join(own)}"
                 raise InputError(f"{path}: {told}")
             name = own[place]
+            if not name:
+                raise InputError(f"{path}: column {place + 1}, of {key}, has no name")
         if not name:
             continue
         if names is not None:
@@ -205,41 +215,95 @@ def is_number(text: str) -> bool:
 
 
 class NumberColumn:
-    """Numbers, collected a block of text at a time."""
+    """Numbers, collected a block of text at a time; with `times`, dates may stand for seconds."""
 
-    def __init__(self):
+    def __init__(self, times: bool = False):
         self._blocks: list[np.ndarray] = []
+        self._times, self._dates = times, False
 
     def add(self, texts: Sequence[str], table: Table, name: str, row: int) -> None:
         """Take the next rows, of which the first has this number in the table."""
         try:
+            if self._dates or not plain_numbers("".join(texts)):
+                raise ValueError
             self._blocks.append(np.fromiter(map(float, texts), np.float64, len(texts)))
         except ValueError:
-            raise _first_bad_number(texts, table, name, row) from None
+            if not self._times or (self._blocks and not self._dates):
+                raise _first_bad(texts, table, name, row) from None
+            try:
+                self._blocks.append(moments(np.array(texts, object)))
+                self._dates = True
+            except ValueError:
+                raise _first_bad(texts, table, name, row, _moment) from None
 
     def joined(self, table: Table, name: str) -> np.ndarray:
         return np.concatenate(self._blocks) if self._blocks else np.zeros(0)
 
 
-def _first_bad_number(values, table: Table, name: str, start: int = 0) -> InputError:
+def plain_numbers(text: str) -> bool:
+    """Whether numbers in a text are spelled as everybody does: `1_000` is none, nor are digits of
+    other scripts, though Python takes them.
+
+    >>> plain_numbers("-2.5e7"), plain_numbers("1_000"), plain_numbers("\uff11")
+    (True, False, False)
+    """
+    return text.isascii() and "_" not in text
+
+
+def _number(value) -> None:
+    if isinstance(value, str) and not plain_numbers(value):
+        raise ValueError(value)
+    float(value)
+
+
+def moments(times: np.ndarray) -> np.ndarray:
+    """Times as numbers that sort: dates, and texts that are dates, in seconds since 1970 (UTC where
+    they do not say); a date that is missing is NaN.
+
+    >>> moments(np.array(["1970-01-02", "1970-01-02T01:00:00+01:00"], object))
+    array([86400., 86400.])
+    """
+    if times.dtype.kind == "M":
+        exact = times.astype("datetime64[us]").astype(np.float64) / 1e6
+        return np.where(np.isnat(times), np.nan, exact)
+    if times.dtype.kind in "OU" and len(times) and isinstance(times[0], str):
+        return np.fromiter(map(_moment, times), np.float64, len(times))
+    return times if times.dtype.kind in "iu" else real(times, "time")
+
+
+def _moment(text: str) -> float:
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _first_bad(values, table: Table, name: str, start: int = 0, check=_number) -> InputError:
     for at, value in enumerate(values):
         try:
-            float(value)
-        except (TypeError, ValueError):
-            why = f"{str(value)!r} is not a number" if value != "" else _NOTHING
+            check(value)
+        except (TypeError, ValueError, OverflowError):
+            what = "a number" if check is _number else "a number or a date, as 2026-11-16T10:00:00"
+            why = f"{shown(value)} is not {what}" if value != "" else _NOTHING
             return table.refused(start + at, name, why)
     raise AssertionError("all of them are numbers")
 
 
-def typed_numbers(values: np.ndarray, table: Table, name: str) -> np.ndarray:
-    """Numbers from a file that knows what numbers and strings are."""
+def typed_numbers(values: np.ndarray, table: Table, name: str, times: bool = False) -> np.ndarray:
+    """Numbers from a file that knows what numbers, dates and strings are."""
+    if values.dtype.kind == "M" and len(values):
+        if not times:
+            raise table.refused(0, name, f"{values[0]} is a date, not a number")
+        return moments(values)
+    if times and values.dtype.kind in "OU":
+        column = NumberColumn(times)
+        column.add(list(map(str, values)), table, name, 0)
+        return column.joined(table, name)
     try:
         return real(values)
     except (TypeError, ValueError):
-        raise _first_bad_number(values, table, name) from None
+        raise _first_bad(values, table, name) from None
 
 
-def columns_of(table, names: Iterable[str]) -> list:
+def columns_of(table, names: Sequence[str]) -> list:
     """Columns of a data frame (pandas, polars, ...) or of a mapping of arrays, by name."""
     if not isinstance(table, Mapping):
         table = nw.from_native(table, eager_only=True)
@@ -248,7 +312,12 @@ def columns_of(table, names: Iterable[str]) -> list:
         held, get = list(table), table.__getitem__
     for name in names:
         find_column(name, held)
-    return [get(name) for name in names]
+    found = {name: get(name) for name in names}
+    lengths = {name: len(column) for name, column in found.items() if hasattr(column, "__len__")}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(f"columns of different lengths do not pair up: {told}")
+    return [found[name] for name in names]
 
 
 def are_files(data) -> bool:

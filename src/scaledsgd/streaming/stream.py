@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ..estimators.base import Learner
+from ..estimators.base import Learner, NothingToLearn
 from ..io.atomic import alone
 from ..io.tables import InputError, refuse_others
 from .sources import Batch, Feed
@@ -25,6 +25,7 @@ from .validate import validate
 
 BATCH = 32_768  # lines: what a batch costs besides its events is then a few percent
 EVERY = 1_000_000  # lines between checkpoints, and
+_PATIENCE = 1_000_000  # events, until something is to be learned from the first of them
 SECONDS = 60.0  # seconds, whichever comes first: what a crash may cost in time
 
 
@@ -70,6 +71,7 @@ class Stream:
     batch: int | None = None
     every: int = EVERY
     seconds: float = SECONDS
+    locked: bool = False  # whether `alone(out)` is held already: by whoever loads the model from it
     stopped: Callable[[], bool] = lambda: False
     refuse: Callable[[str, str], object] = lambda place, why: None  # told of refused lines
     learned: Callable[[Stream], object] = lambda stream: None  # told after every batch
@@ -88,6 +90,8 @@ class Stream:
         found = feed.choose({key: self.columns.get(key) for key in keys}, least)
         self._roles = [role for role in self._roles if role.key in found]
         self._named = {role.key: found[role.key] for role in self._roles}
+        self._first: list[np.ndarray] = []  # columns that wait for more,
+        self._kinds: dict[int, type] = {}  # and whether ids in them are numbers or words
 
     def resume(self) -> None:
         """Go on where the model's file says that this source was left."""
@@ -97,7 +101,13 @@ class Stream:
                 told[name] for name in ("lines", "events", "refused")
             )
             self.batch = self.batch or told["batch"]
-            self.feed.go_to(told["position"])
+            try:
+                self.feed.go_to(told["position"])
+            except (LookupError, TypeError, ValueError, OverflowError) as why:
+                if isinstance(why, InputError):
+                    raise
+                told = f"the model's position in it is none ({why!r}): --restart begins anew"
+                raise InputError(f"{self.feed.key}: {told}") from None
 
     @property
     def residual(self) -> float:
@@ -108,18 +118,23 @@ class Stream:
         """Learn to the end of the source. Yields after each checkpoint."""
         self.batch = self.batch or BATCH
         # Gram products this small only wait for each other on several threads.
-        with alone(self.out), threadpool_limits(1, "blas"):
-            behind, position = 0, {}
+        lock = nullcontext() if self.locked else alone(self.out)
+        with lock, threadpool_limits(1, "blas"):
+            behind = 0
             for batch in self._batches():
-                self._learn(batch)
-                behind, position = behind + batch.count, batch.after
+                with self.model.locked():  # whoever saves the model in between saves both
+                    self._learn(batch)
+                    self._remember(batch.after)
+                behind += batch.count
                 self.learned(self)
                 late = time.monotonic() - self.written >= self.seconds
-                if (behind >= self.every or late) and self._write(position):
+                if (behind >= self.every or late) and self._write():
                     behind = 0
                     yield self
-            if behind and self._write(position):
+            if behind and self._write():
                 yield self
+            elif behind:
+                raise InputError(f"{self.feed.key}: {self.lines} lines, and nothing to learn yet")
 
     def _batches(self) -> Iterator[Batch]:
         assert self.batch is not None
@@ -143,7 +158,7 @@ class Stream:
 
     def _learn(self, batch: Batch) -> None:
         model, known = self.model, hasattr(self.model, "history_")
-        found = validate(self._roles, batch.columns, model.id_kinds() if known else {})
+        found = validate(self._roles, batch.columns, model.id_kinds() if known else self._kinds)
         refused = [(batch.at[row], why) for row, why in found.refused]
         columns, events = found.columns, len(found.at)
         if events:
@@ -152,9 +167,16 @@ class Stream:
                 i, j, y = columns
                 turned = np.asarray(i > j, bool)
                 columns = [np.where(turned, j, i), np.where(turned, i, j), y]
+            if self._first:  # what came before, and told nothing by itself
+                columns = [np.concatenate(both) for both in zip(self._first, columns, strict=True)]
             try:
                 table = dict(zip(self._named.values(), columns, strict=True))
                 learn_many(model, [table], **self._named)
+                self._first = []
+            except NothingToLearn as why:
+                if len(columns[0]) > _PATIENCE:
+                    raise InputError(f"the first {len(columns[0])} events: {why}") from None
+                self._first = columns
             except ValueError as why:
                 if not known:
                     raise InputError(f"the first batch, of {events} events: {why}") from None
@@ -166,16 +188,17 @@ class Stream:
             self.refused += 1
             self.refuse(batch.place(row), why)
 
-    def _write(self, position: dict) -> bool:
-        """A checkpoint, if there is a model yet."""
-        if not hasattr(self.model, "history_"):
-            return False
+    def _remember(self, position: dict) -> None:
         told = {
             "position": position, "lines": self.lines, "events": self.events,
             "refused": self.refused, "batch": self.batch,
         }  # fmt: skip
         self.model.remember_position(self.feed.key, told)
+
+    def _write(self) -> bool:
+        """A checkpoint, if there is a model yet."""
+        if not hasattr(self.model, "history_"):
+            return False
         self.model.save(self.out)
-        self.feed.learned(position)
         self.written = time.monotonic()
         return True

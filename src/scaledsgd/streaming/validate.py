@@ -12,7 +12,7 @@ import numpy as np
 
 from ..estimators.base import Role
 from ..io.ids import Cells, id_column, kind_of
-from ..io.tables import converted, shown
+from ..io.tables import converted, plain_numbers, shown
 
 _NUMERIC = {bool, int, float, str}  # of cells that may hold a number
 
@@ -74,7 +74,9 @@ def _typed(role: Role, column, kinds: dict[int, type]) -> tuple[np.ndarray, list
 def _real(column) -> tuple[np.ndarray, list]:
     if isinstance(column, np.ndarray):
         return column.astype(np.float64, copy=False), []
-    if set(map(type, column)) <= _NUMERIC:
+    kinds = set(map(type, column))
+    texts = "".join(cell for cell in column if type(cell) is str) if str in kinds else ""
+    if kinds <= _NUMERIC and plain_numbers(texts):
         try:
             return np.fromiter(map(float, column), np.float64, len(column)), []
         except (ValueError, OverflowError):
@@ -84,7 +86,7 @@ def _real(column) -> tuple[np.ndarray, list]:
 
 def _one_real(cell) -> float:
     try:
-        if type(cell) in _NUMERIC:
+        if type(cell) in _NUMERIC and (type(cell) is not str or plain_numbers(cell)):
             return float(cell)
     except (ValueError, OverflowError):
         pass

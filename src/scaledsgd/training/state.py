@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..core.observations import Chunk
 from ..engines.base import Engine
 from ..io import model_file
 
@@ -69,7 +71,7 @@ class Checkpoint:
         self._facts: dict = {}
         if (self.folder / _STATE).exists():
             self._arrays, self._facts = model_file.read(self.folder / _STATE)
-            if self._facts["settings"] != settings:
+            if self._facts.get("settings") != settings:
                 raise ValueError(
                     f"{self.folder}: the checkpoint is of a run with other settings: give another "
                     "folder, or remove it"
@@ -79,12 +81,16 @@ class Checkpoint:
         """That of the run that goes on, or the one drawn for a new run."""
         return self._facts.get("seed", drawn)
 
-    def resume(self, trainer: Trainer) -> int:
-        """How many epochs are done, with the trainer as it was then."""
+    def resume(self, trainer: Trainer, seen: Chunk) -> int:
+        """How many epochs are done, with the trainer as it was then. Args: seen, samples of the
+        data by which it is known, since the same draws of chance find the same of them."""
+        digest = hashlib.sha256(np.ascontiguousarray(seen.index, np.int64).tobytes())
+        digest.update(np.ascontiguousarray(seen.targets, np.float64).tobytes())
+        self._data = [digest.hexdigest(), trainer.policy.until]
         if not self._facts:
             return 0
         facts, arrays, factors = self._facts, self._arrays, trainer.factors
-        if facts["samples_seen"] != trainer.policy.until:
+        if facts.get("data") != self._data:
             raise ValueError(f"{self.folder}: the checkpoint is of a run on other data")
         take_up(trainer, facts, arrays.get("P"))
         factors.spectrum = arrays["spectrum"]
@@ -105,7 +111,7 @@ class Checkpoint:
         facts = facts_of(trainer) | {
             "settings": self.settings,
             "seed": trainer.factors.seed,
-            "samples_seen": trainer.policy.until,
+            "data": self._data,
             "epoch": epoch,
             "blocks": blocks,
             "kept": kept,

@@ -94,7 +94,7 @@ class Trainer:
             if self.snapshot is None:
                 self._take_snapshot()
             with epoch_bar(verbose, epochs) as advance:
-                first = self.checkpoint.resume(self) if self.checkpoint else 0
+                first = self.checkpoint.resume(self, seen) if self.checkpoint else 0
                 if self.history.stopped and self.checkpoint:  # it was over already
                     return self.history
                 for epoch in range(first, epochs):

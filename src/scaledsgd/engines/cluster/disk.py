@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -13,6 +15,13 @@ from ..cpu.sample_order import Shard
 from ..cpu.thread_blocks import WIDE, in_turn
 from .splits import Piece, Plan
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl: Any = None
+
+_ALIVE = "alive"  # a file on which whoever uses a folder holds a lock
+
 
 class Buckets:
     """What one worker runs of a plan. Everything is written as a whole or not at all, and made
@@ -20,7 +29,7 @@ class Buckets:
 
     def __init__(self, plan: Plan, worker: int, place: str):
         self.plan, self.worker = plan, worker
-        self.folder = folder(plan.name) / place / str(worker)
+        self.folder = _claimed(plan.name) / place / str(worker)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._opened: tuple[int, Shard] | None = None  # one: pages of the others are given back
 
@@ -87,8 +96,38 @@ def folder(name: str) -> Path:
     return Path(tempfile.gettempdir(), f"scaledsgd-{name}")
 
 
+# Folders that this process uses, each by a file on which it holds a lock while it lives.
+_claims: dict[str, BinaryIO] = {}
+
+
+def _claimed(name: str) -> Path:
+    """The folder of a plan, for nobody else's eyes. Those whose workers are all gone are removed: a
+    driver that was killed has not done it."""
+    home = folder(name)
+    if name not in _claims and fcntl is not None:
+        home.mkdir(mode=0o700, exist_ok=True)
+        _claims[name] = (home / _ALIVE).open("ab")
+        fcntl.flock(_claims[name], fcntl.LOCK_SH)
+        for other in home.parent.glob("scaledsgd-*"):
+            if other != home and not other.is_symlink() and other.stat().st_uid == os.getuid():
+                _sweep(other)
+    return home
+
+
+def _sweep(other: Path) -> None:
+    """Remove a folder that nobody holds a lock on."""
+    try:
+        with (other / _ALIVE).open("rb") as claim:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(other, ignore_errors=True)
+    except OSError:  # it is held, or none of ours, or gone by now
+        pass
+
+
 def forget(name: str) -> None:
     """Remove what this machine holds of a plan."""
+    if name in _claims:
+        _claims.pop(name).close()
     shutil.rmtree(folder(name), ignore_errors=True)
 
 

@@ -42,6 +42,7 @@ class Feed:
 
     again = True  # whether what was read but not learned can be read again
     live = False  # whether reading may have to wait
+    unfinished = ""  # what is to be said of an event that is not all there yet
 
     def __init__(self, key: str):
         self.key = key  # under which a model remembers how far it has read
@@ -82,20 +83,20 @@ class Feed:
                 refused.append((n, str(why)))
         return [list(c) for c in zip(*rows, strict=True)] or [[] for _ in self.wanted], at, refused
 
-    def learned(self, position: dict) -> None:
-        """All that comes before the position is in a checkpoint."""
 
-
-def open_feed(source: str, idle: float = np.inf, text: TextFormat = USUAL) -> Feed:
+def open_feed(
+    source: str, idle: float = np.inf, text: TextFormat = USUAL, *, final: bool = False,
+    skip_lost: bool = False,
+) -> Feed:  # fmt: skip
     """A source by what it is called on the command line, and how it is written if it is a text."""
     if source.startswith(("redis://", "rediss://", "unix://")):
         from .redis import RedisFeed
 
-        return RedisFeed(source, idle)
+        return RedisFeed(source, idle, skip_lost)
     if source != "-" and (Path(source).is_dir() or source.lower().endswith(".parquet")):
         from .parquet import ParquetFeed
 
         return ParquetFeed(source)
     from .lines import LineFeed
 
-    return LineFeed(source, idle, text)
+    return LineFeed(source, idle, text, final)

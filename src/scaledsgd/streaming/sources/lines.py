@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
+import re
 import select
 import sys
 import time
@@ -27,16 +29,32 @@ _DECODE = json.JSONDecoder().raw_decode
 _JSON = (".jsonl", ".ndjson", ".json")
 
 
-class LineFeed(Feed):
-    """JSON lines, or values below a header, from a file or a pipe."""
+# What a rotated file is called besides: events.jsonl.1, events-20261116.jsonl.
+_ROTATED = r"([.\-_]\d[\d.\-_T:]*)"
 
-    def __init__(self, path: str, idle: float = np.inf, text: TextFormat = USUAL):
+_BLOCK_OF_PRINT = 4096  # bytes
+
+
+class LineFeed(Feed):
+    """JSON lines, or values below a header, from a file or a pipe.
+
+    A line counts when its end is there: before that its writer may be in the middle of it. With
+    `final`, nobody writes any more, and the last line may lack its end.
+
+    Of a file that was rotated since it was read, what is left is read first, then those that came
+    after it.
+    """
+
+    def __init__(
+        self, path: str, idle: float = np.inf, text: TextFormat = USUAL, final: bool = False
+    ):
         self.live = path == "-"
         if self.live and os.name == "nt":  # where only sockets can be waited for
             raise InputError("-: a pipe cannot be followed on Windows: give a file")
         self.again = not self.live
         super().__init__("-" if self.live else str(Path(path).resolve()))
         self._name, self._idle, self._text = "stdin" if self.live else path, idle, text
+        self._final, self._later = final, deque[Path]()  # files to go on with
         if "\n".encode(text.encoding) != b"\n":
             raise InputError(f"--encoding {text.encoding}: the lines of a stream end otherwise")
         try:
@@ -45,12 +63,10 @@ class LineFeed(Feed):
                 raise InputError(f"{path}: a folder, not a file: give FOLDER/*.parquet")
         except OSError as why:
             raise InputError(f"{path}: cannot be read ({why.strerror})") from None
-        self._byte, self._line, self._ended = 0, 0, False
-        self._rest, self._dropped = b"", 0
+        self._line = 0
         self._ready: deque[bytes | int] = deque()  # of a line that is too long, only the length
-        while not self._ready and not self._ended:
-            self._fill()
-        first = self._ready[0] if self._ready else b""
+        self._begin(0)
+        first = self._header = self._first()
         ending = Path(path).suffix.lower()
         told = isinstance(first, int) or not first or first.lstrip().startswith(b"{")
         if ending not in _JSON and not (told and ENDINGS.get(ending) is None):
@@ -68,35 +84,103 @@ class LineFeed(Feed):
         except (ValueError, csv.Error) as why:
             raise InputError(f"{self._name}, line 1: not a header ({why})") from None
 
+    @property
+    def unfinished(self) -> str:
+        """What is to be said of a last line that has no end yet, if there is one."""
+        if not (self._ended and (self._rest or self._dropped)):
+            return ""
+        return f"{self._name}: the last line has no end and was left (--final, if it is complete)"
+
+    def _begin(self, byte: int) -> None:
+        """Read on from there."""
+        self._byte, self._ended = byte, False
+        self._ready.clear()
+        self._rest, self._dropped = b"", 0
+        if not self.live:
+            os.lseek(self._handle, byte, os.SEEK_SET)
+
+    def _first(self) -> bytes | int:
+        """The line that comes next, or nothing."""
+        while not self._ready and not self._ended:
+            self._fill()
+        return self._ready[0] if self._ready else b""
+
     def go_to(self, position: dict) -> None:
         if self.live:
             while self._line < position["line"] and not (self._ended and not self._ready):
                 if not self._take(position["line"] - self._line):
                     self._fill()
             return
-        if os.fstat(self._handle).st_size < position["byte"]:
-            raise InputError(
-                f"{self._name}: shorter than what was learned from it before: another file? "
-                "--restart reads it from its beginning"
-            )
-        self._byte, self._line = position["byte"], position["line"]
-        self._ready.clear()
-        self._rest, self._dropped, self._ended = b"", 0, False
-        os.lseek(self._handle, self._byte, os.SEEK_SET)
+        if not self._fits(self._handle, position):
+            self._find_rotated(position)
+        self._line = position["line"]
+        self._begin(position["byte"])
+
+    def _fits(self, handle: int, position: dict) -> bool:
+        """Whether a file is the one that was read before up to there."""
+        return self._print(handle, position["byte"]) == position["print"]
+
+    def _print(self, handle: int, byte: int) -> str:
+        """What a file is known by: its first block, and the one before the byte."""
+        found, before = hashlib.sha256(), os.lseek(handle, 0, os.SEEK_CUR)
+        for start in (0, max(0, byte - _BLOCK_OF_PRINT)):
+            os.lseek(handle, start, os.SEEK_SET)
+            found.update(os.read(handle, min(byte - start, _BLOCK_OF_PRINT)))
+        os.lseek(handle, before, os.SEEK_SET)
+        return found.hexdigest()[:32]
+
+    def _find_rotated(self, position: dict) -> None:
+        """Go on in the file that was read before, under the name that it has now."""
+        path = Path(self.key)
+        ending = "".join(path.suffixes)
+        stem = path.name.removesuffix(ending)
+        names = (path.name + "{}", stem + "{}" + ending)
+        rotated = "|".join(re.escape(name).replace(r"\{\}", _ROTATED) for name in names)
+        found = ((re.fullmatch(rotated, other.name), other) for other in path.parent.iterdir())
+        beside = [other for _, other in sorted((_age(m), other) for m, other in found if m)]
+        for n, other in enumerate(beside):
+            handle = os.open(other, os.O_RDONLY)
+            if self._fits(handle, position):
+                os.close(self._handle)
+                self._handle, self._later = handle, deque([*beside[n + 1 :], path])
+                return
+            os.close(handle)
+        raise InputError(
+            f"{self._name}: not the file that was learned from before, nor is a rotated one beside "
+            "it: --restart reads it from its beginning"
+        )
+
+    def _go_on(self) -> bool:
+        """With the file after this one, if that is read and there is one."""
+        if self._ready or not self._ended or not self._later:
+            return False
+        os.close(self._handle)
+        self._handle = os.open(self._later.popleft(), os.O_RDONLY)
+        self._begin(0)
+        if self.names is not None and self._first() == self._header:
+            self._take(1)
+            self._line -= 1
+        return True
 
     def read(self, count: int, stopped: Stopped = never) -> Batch:
-        waited = time.monotonic()
-        while len(self._ready) < count and not self._ended and not stopped():
-            if self._fill():
+        waited, first, lines = time.monotonic(), self._line + 1, []
+        while len(self._ready) < count - len(lines) and not stopped():
+            if self._ended:
+                lines += self._take(count - len(lines))
+                if not self._go_on():
+                    break
+            elif self._fill():
                 waited = time.monotonic()
             elif time.monotonic() - waited > self._idle:
                 break
-        first, lines = self._line + 1, self._take(count)
+        lines += self._take(count - len(lines))
         places = [self.names.index(name) for name in self.wanted] if self.names else []
         texts = self._decoded(lines)
         full = [(n, text) for n, text in enumerate(texts) if text and not text.isspace()]
         columns, at, refused = self._split(full, lambda text: self._cells(text, places))
-        after = {"line": self._line} | ({} if self.live else {"byte": self._byte})
+        after: dict = {"line": self._line}
+        if not self.live:
+            after |= {"byte": self._byte, "print": self._print(self._handle, self._byte)}
         return Batch(
             len(lines), columns, at, refused, after, lambda n: f"{self._name}, line {first + n}"
         )
@@ -108,7 +192,7 @@ class LineFeed(Feed):
         block = os.read(self._handle, _BLOCK)
         self._ended = not block
         *lines, rest = (self._rest + block).split(b"\n")
-        if self._ended and (rest or self._dropped):
+        if self._ended and (self._final or self._later) and (rest or self._dropped):
             lines, rest = [rest], b""
         if lines and self._dropped:
             self._ready.append(self._dropped + len(lines.pop(0)))
@@ -153,6 +237,14 @@ class LineFeed(Feed):
         if '"' not in text and self._mark != " ":
             return [field.lstrip(" ") for field in text.split(self._mark)]
         return next(rows_of(iter([text]), self._mark))
+
+
+def _age(found: re.Match) -> tuple[int, list]:
+    """What sorts rotated files, the oldest first: those with a number count down, those with a date
+    count up. Clocks may be set back, and are not asked."""
+    added = next(filter(None, found.groups()))[1:]
+    number = int(added) if added.isdecimal() and len(added) < 5 else 0
+    return -number, re.split(r"\D+", added)
 
 
 class _NoText(str):
