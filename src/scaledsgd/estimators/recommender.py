@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -304,6 +305,11 @@ class Recommender(Learner):
         shares = fold_in.shares(self.policy_, self._vectors()[1], chosen, weights, wanted)
         order = np.argsort(-shares)
         return self.item_ids.names()[chosen[order]], shares[order]
+
+    def frozen(self) -> Recommender:
+        still = cast(Recommender, super().frozen())
+        still._histories, still._cached = self._histories.frozen(), None
+        return still
 
     def evaluate(
         self, table, *, user: str | None = None, item: str | None = None, k: int = 20
