@@ -161,6 +161,7 @@ def describe(snapshot: Snapshot) -> dict:
         "kind": type(model).__name__,
         "rows": rows,
         "columns": columns,
+        "users": _users(model),
         "rank": model.factors.rank,
         "loss": getattr(policy, "loss", None) or model.objective.name,
         "abilities": list(abilities(model)),
@@ -171,6 +172,12 @@ def describe(snapshot: Snapshot) -> dict:
         "quality": _quality(model),
         "snapshot": snapshot.number,
     }
+
+
+def _users(model: Any) -> int:
+    """How many users are known by id."""
+    ids = getattr(model, "user_ids", None)
+    return 0 if ids is None else len(ids)
 
 
 def _plain(value):

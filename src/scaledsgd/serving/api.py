@@ -44,6 +44,7 @@ _MODEL = _object(
         "kind": _TEXT,
         "rows": _COUNT,
         "columns": _COUNT,
+        "users": _COUNT,
         "rank": _COUNT,
         "loss": _TEXT,
         "abilities": _list(_TEXT),
