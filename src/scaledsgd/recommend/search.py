@@ -11,6 +11,8 @@ import numpy as np
 
 _BLOCK = 1 << 22  # scores held at a time: 16 MB in float32
 _GLANCE = 64  # scores looked at together: four to sixteen machine words, compared at once
+_FEW = 64  # queries that one thread answers sooner than several do
+_PART = 8192  # rows of the table that a few queries meet at a time: what comes of it stays in cache
 # The best k are kept in order by insertion, which costs k a newcomer. Beyond this it is sorted.
 _SORTED_FROM = 1024
 
@@ -49,6 +51,8 @@ def top_k(
     if exclude is None:
         exclude = np.zeros(len(queries) + 1, np.int64), np.zeros(0, np.int64)
     start, excluded = exclude
+    if len(queries) <= _FEW and k < _SORTED_FROM:
+        return _of_few(queries, table, start, excluded, rows, scores)
     select = _selected if k < _SORTED_FROM else _sorted
     threads = os.cpu_count() or 1
     step = min(len(queries), max(threads, _BLOCK // max(1, len(table))))
@@ -66,6 +70,45 @@ def top_k(
             parts = np.array_split(np.arange(len(products)), threads)
             list(pool.map(work, [part for part in parts if len(part)]))
     return rows, scores
+
+
+def _of_few(queries, table, start, excluded, rows, scores):
+    """Fill rows and scores for a few queries: part of the table after part, an item a row, so that
+    products are looked at while they are in the cache and no thread is asked for."""
+    block = np.ascontiguousarray(queries.astype(table.dtype, copy=False).T)
+    room = np.empty((min(_PART, len(table)), block.shape[1]), table.dtype)
+    rows[:], scores[:] = -1, -np.inf
+    for first in range(0, len(table), _PART):
+        part = table[first : first + _PART]
+        products = np.matmul(part, block, out=room[: len(part)])
+        _selected_across(products, first, start, excluded, rows, scores)
+    return rows, scores
+
+
+@numba.njit(nogil=True, cache=True)
+def _selected_across(products, first, start, excluded, rows, scores):
+    """Improve rows and scores by the products of the table's rows from `first` on with all queries:
+    a column for each."""
+    last, k = first + len(products), rows.shape[1]
+    for q in range(len(rows)):
+        for p in range(start[q], start[q + 1]):
+            if first <= excluded[p] < last:
+                products[excluded[p] - first, q] = -np.inf
+    floor = scores[:, k - 1].copy()
+    for n in range(len(products)):
+        row, above = products[n], 0
+        for q in range(len(row)):
+            above += row[q] > floor[q]
+        if above == 0:
+            continue
+        for q in range(len(row)):
+            if row[q] > floor[q]:
+                best, found, p = scores[q], rows[q], k - 1
+                while p > 0 and best[p - 1] < row[q]:
+                    best[p], found[p] = best[p - 1], found[p - 1]
+                    p -= 1
+                best[p], found[p] = row[q], first + n
+                floor[q] = best[k - 1]
 
 
 @numba.njit(nogil=True, cache=True)

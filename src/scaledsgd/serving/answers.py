@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from json.encoder import encode_basestring_ascii as _quoted
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from ..io.ids import Ids, typed_id
 from .access import Problem
 from .learner import Live, Snapshot, finite
 
-_TOGETHER = 64  # questions that one product of matrices answers, at most
+_TOGETHER = 16  # questions that one product of matrices answers: more would all wait for it
 _HISTORY = 400  # records of a run that are sent, at most
 _LISTED = 50  # rows or entries that are listed as the worst
 _SHOWN = 2000  # known entries that are drawn
@@ -348,54 +349,65 @@ class Counter:
                 return
 
     def _answered(self, lot: list[Question]) -> list[tuple[asyncio.Future, Any]]:
-        snapshot, told, groups = self._live.snapshot, [], {}
+        snapshot = self._live.snapshot
         model: Any = snapshot.model
-        for one in lot:
-            try:
-                need(model, "recommend")
-                user = user_in(model, one.user)
-                gone = {item_in(model, item) for item in one.exclude}
-                groups.setdefault(one.seen, []).append((one, user, gone))
-            except Problem as why:
-                told.append((one.told, why))
-        for seen, group in groups.items():
-            found = self._together(model, seen, group)
-            if found is None:  # one of them is no good: each by itself
-                found = [self._alone(model, one) for one, *_ in group]
-            told += [
-                (one.told, (answer, snapshot.number))
-                for (one, *_), answer in zip(group, found, strict=True)
-            ]
+        try:
+            need(model, "recommend")
+            if model.user_ids is None:
+                user_in(model, "")
+        except Problem as why:
+            return [(one.told, why) for one in lot]
+        texts = np.empty(len(lot), object)
+        texts[:] = [one.user for one in lot]
+        rows = model.user_ids.find(texts)
+        told = [
+            (one.told, Problem(404, f"user {one.user!r} was never seen in training"))
+            for one, row in zip(lot, rows, strict=True)
+            if row < 0
+        ]
+        for seen in {one.seen for one in lot}:
+            group = [n for n, one in enumerate(lot) if rows[n] >= 0 and one.seen == seen]
+            if group:
+                asked = [lot[n] for n in group]
+                told += self._together(snapshot, asked, model.user_ids.names(rows[group]), seen)
         return told
 
-    def _together(self, model: Any, seen: bool, group: list) -> list | None:
-        there = model.factors.shape[1]
-        wanted = min(there, max(one.k + len(gone) for one, _, gone in group))
+    def _together(self, snapshot: Snapshot, lot: list[Question], users: np.ndarray, seen: bool):
+        model: Any = snapshot.model
+        wanted = max(one.k + len(one.exclude) for one in lot)
         how = {("filter_seen" if isinstance(model, Recommender) else "exclude_seen"): not seen}
-        users = np.array([user for _, user, _ in group], object)
-        if not isinstance(users[0], str):
-            users = users.astype(np.int64)
         try:
-            items, scores = model.recommend(user=users, k=wanted, **how)
-        except ValueError:
-            return None
-        answers = []
-        items, scores = items.tolist(), scores.astype(float).round(6).tolist()
-        for (one, _, gone), row, row_scores in zip(group, items, scores, strict=True):
-            pairs = zip(row, row_scores, strict=True)
-            kept = [(i, s) for i, s in pairs if s > -np.inf and i not in gone][: one.k]
-            if self._titles:
-                answers.append(
-                    [{"item": i, "score": s, "title": title_of(self._titles, i)} for i, s in kept]
-                )
-            else:
-                answers.append([{"item": i, "score": s} for i, s in kept])
-        return answers
+            gone = [{item_in(model, item) for item in one.exclude} for one in lot]
+            k = min(wanted, model.factors.shape[1])
+            items, scores = model.recommend(user=users, k=k, **how)
+        except (ValueError, Problem):  # one of them is no good: each by itself
+            return [(one.told, self._alone(snapshot, one)) for one in lot]
+        rows = zip(lot, gone, items.tolist(), scores.astype(float).round(6).tolist(), strict=True)
+        return [
+            (one.told, self._text(out, found, values, one.k, snapshot.number))
+            for one, out, found, values in rows
+        ]
 
-    def _alone(self, model: Any, one: Question) -> Any:
+    def _text(self, gone: set, items: list, scores: list, k: int, number: int) -> str:
+        """The answer as JSON, which is most of what an answer costs besides its search."""
+        if gone or (scores and scores[-1] == -np.inf):
+            both = zip(items, scores, strict=True)
+            kept = [(i, s) for i, s in both if s > -np.inf and i not in gone]
+            items, scores = [i for i, _ in kept], [s for _, s in kept]
+        parts = []
+        for item, score in zip(items[:k], scores[:k], strict=True):
+            name = _quoted(item) if type(item) is str else item
+            title = f', "title": {_quoted(title_of(self._titles, item))}' if self._titles else ""
+            parts.append(f'{{"item": {name}, "score": {score}{title}}}')
+        return f'{{"items": [{", ".join(parts)}], "snapshot": {number}}}'
+
+    def _alone(self, snapshot: Snapshot, one: Question) -> Any:
         try:
-            given = {"user": one.user, "exclude": one.exclude, "seen": one.seen}
-            return listed(*recommend(model, one.k, **given), self._titles)
+            found, scores = recommend(
+                snapshot.model, one.k, user=one.user, exclude=one.exclude, seen=one.seen
+            )
+            values = scores.astype(float).round(6).tolist()
+            return self._text(set(), found.tolist(), values, one.k, snapshot.number)
         except Problem as why:
             return why
 

@@ -112,7 +112,7 @@ class Service:
         )
         if isinstance(told, Problem):
             raise told
-        return _json({"items": told[0], "snapshot": told[1]})
+        return Response(told, media_type="application/json")
 
     async def recommend(self, asked: Asked) -> Response:
         given, snapshot = asked.given, self.live.snapshot

@@ -22,7 +22,7 @@ from .app import Service, application
 _KEPT_ALIVE = 30  # seconds for which a connection may be idle between two requests
 _HEAD = 10.0  # seconds for the head of a request to arrive
 _FILES = 16_384  # connections and files that may be open
-_SWITCH = 0.001  # seconds after which a busy thread lets the others have a turn: 0.005 by default
+_SWITCH = 0.0005  # seconds after which a busy thread lets the others have a turn: 0.005 by default
 
 
 class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
