@@ -241,7 +241,7 @@ def _anchors(path: Path, model: Learner, text: TextFormat) -> tuple[list, np.nda
 def _learn(
     service: Service, path: Path, log: Path | None, stack: ExitStack, checkpoint, weight: bool
 ) -> None:
-    from .. import load
+    from ..io.atomic import alone
     from ..io.tables import InputError
     from ..serving.event_log import EventLog
     from ..serving.learner import LearnerThread, columns_of
@@ -255,7 +255,8 @@ def _learn(
     folder = log or path.with_name(path.name + ".log")
     service.log = stack.enter_context(EventLog(folder))
     how = {} if checkpoint is None else {"checkpoint": checkpoint}
-    service.learner = LearnerThread(load(path), service.log, path, columns, **how)
+    with alone(path):  # or somebody else would be told of it by the learner, when it is too late
+        service.learner = LearnerThread(model, service.log, path, columns, **how)
     service.live, service.columns = service.learner.live, columns
 
 

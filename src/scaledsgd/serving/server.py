@@ -12,6 +12,7 @@ from contextlib import ExitStack, nullcontext
 from ipaddress import ip_address
 
 import uvicorn
+from starlette.types import ASGIApp
 from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -92,6 +93,17 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError(f"{host}:{port}: cannot listen there ({told})") from None
 
 
+def http_server(app: ASGIApp, behind_proxy: bool = False) -> uvicorn.Server:
+    """uvicorn, as it is used here."""
+    return _Server(
+        uvicorn.Config(
+            app, lifespan="off", access_log=False, log_config=None, server_header=False,
+            timeout_keep_alive=_KEPT_ALIVE, timeout_graceful_shutdown=3,
+            proxy_headers=behind_proxy, http=_Protocol, ws="none",
+        )
+    )  # fmt: skip
+
+
 def run(
     service: Service, tokens: Tokens | None, place: socket.socket, *, cors: tuple[str, ...] = (),
     behind_proxy: bool = False, started: Callable[[], object] = lambda: None,
@@ -107,12 +119,7 @@ def run(
     def failed() -> None:
         ended.append(service.live.failure)
 
-    config = uvicorn.Config(
-        application(service, tokens, cors), lifespan="off", access_log=False, log_config=None,
-        server_header=False, timeout_keep_alive=_KEPT_ALIVE, timeout_graceful_shutdown=3,
-        proxy_headers=behind_proxy, http=_Protocol, ws="none",
-    )  # fmt: skip
-    server = _Server(config)
+    server = http_server(application(service, tokens, cors), behind_proxy)
     service.stopping = lambda: server.should_exit
     _allow_files()
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -129,7 +136,7 @@ def run(
         undo.callback(service.close)
         gc.collect()
         gc.freeze()  # what is there now stays: no collection has to look at it again
-        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_served(server, place, started))
     return ended[0] if ended else ""
 
