@@ -204,8 +204,8 @@ def _quality(model: Any) -> dict[str, float]:
 
 
 def search(snapshot: Snapshot, what: str, text: str, limit: int, titles: Titles) -> list[dict]:
-    """Items or users whose id or title has the text in it: those that begin so first, and then
-    those that many chose."""
+    """Items or users whose id or title has the text in it: those that are called so first, then
+    those that begin so, and of the others those that many chose."""
     model: Any = snapshot.model
     word = text.casefold().strip()
     if what == "users":
@@ -221,7 +221,7 @@ def search(snapshot: Snapshot, what: str, text: str, limit: int, titles: Titles)
         rank = -snapshot.popularity.astype(float)
     found = [n for n, told in enumerate(folded) if word in told]
     found += [n for n, name in enumerate(names.tolist()) if str(name) == text and n not in found]
-    found.sort(key=lambda n: (not folded[n].startswith(word), rank[n], n))
+    found.sort(key=lambda n: (folded[n] != word, not folded[n].startswith(word), rank[n], n))
     chosen = names[found[:limit]].tolist()
     return [{"id": one, "title": title_of(titles, one)} for one in chosen]
 

@@ -332,7 +332,7 @@ function finder(label, what, onpick) {
     type: "search", placeholder: label, "aria-label": label, role: "combobox", autocomplete: "off", spellcheck: "false",
     "aria-expanded": "false", "aria-controls": list.id, "aria-autocomplete": "list",
   });
-  let found = [], at = -1, timer = 0, last = 0;
+  let found = [], at = -1, timer = 0, last = 0, of = null; // `of`: the text that was looked for
 
   function close() {
     list.hidden = true;
@@ -345,16 +345,20 @@ function finder(label, what, onpick) {
   }
   function pick(n) {
     if (!found[n]) return;
+    clearTimeout(timer);
+    last += 1; // what is still under way comes too late
+    of = null;
     close();
     input.value = "";
     onpick(found[n]);
   }
   async function look() {
-    const mine = ++last;
+    const mine = ++last, text = input.value;
+    clearTimeout(timer);
     try {
-      const told = await api(`v1/search?what=${what}&limit=12&q=${enc(input.value)}`);
+      const told = await api(`v1/search?what=${what}&limit=12&q=${enc(text)}`);
       if (mine !== last) return;
-      found = told.found;
+      [found, of] = [told.found, text];
       list.replaceChildren(...found.map((one, n) => h("li", {
         role: "option", "aria-selected": "false",
         onmousedown: (event) => { event.preventDefault(); pick(n); },
@@ -362,6 +366,8 @@ function finder(label, what, onpick) {
       if (!found.length) list.replaceChildren(h("li", { class: "none" }, "Nothing has that in its name."));
       select(found.length ? 0 : -1);
     } catch (why) {
+      if (mine !== last) return;
+      found = [];
       list.replaceChildren(h("li", { class: "none" }, why.message));
     }
     list.hidden = document.activeElement !== input;
@@ -374,7 +380,10 @@ function finder(label, what, onpick) {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       if (list.hidden) look();
       else if (found.length) select((at + (event.key === "ArrowDown" ? 1 : -1) + found.length) % found.length);
-    } else if (event.key === "Enter") pick(at);
+    } else if (event.key === "Enter") {
+      if (of === input.value) pick(at);
+      else look().then(() => pick(0)); // of what is typed, not of what was found before
+    }
     else if (event.key === "Escape") close();
     else return;
     event.preventDefault();
