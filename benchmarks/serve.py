@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 from urllib.parse import quote
@@ -214,14 +215,19 @@ def load_test(seconds: float, rate: int, slots: int, rounds: int) -> bool:
             speed = {name: np.median([one[0] for one in told]) for name, told in found.items()}
             p50, p99 = np.median([one[1] for one in found["recommend"]], axis=0)
             share = speed["recommend"] / speed["constant"]
-            print(f"{ITEMS:,} items, r = {RANK}, {slots} connections, {rounds} turns of {seconds:g} s")
+            print(
+                f"{ITEMS:,} items, r = {RANK}, {slots} connections, {rounds} turns of {seconds:g} s"
+            )
             for name, told in found.items():
                 each = ", ".join(f"{one[0]:.0f}" for one in told)
                 print(f"  {name:10} {speed[name]:6.0f} requests/s ({each})")
             print(f"  recommend / constant: {share:.0%} (40% asked for)")
-            print(f"  recommend: p50 {p50:.1f} ms, p99 {p99:.1f} ms, ratio {p99 / p50:.1f} (below 5)")
-            print(f"  events posted: {posted:,.0f}/s; learned: {(state['events'] - learned) / spent:,.0f}/s")
-            print(f"  behind at the end: {state['behind']:,}; age of the snapshot {state['age']:.2f} s")
+            print(
+                f"  recommend: p50 {p50:.1f} ms, p99 {p99:.1f} ms, ratio {p99 / p50:.1f} (below 5)"
+            )
+            taken = (state["events"] - learned) / spent
+            print(f"  events posted: {posted:,.0f}/s; learned: {taken:,.0f}/s")
+            print(f"  behind at the end: {state['behind']:,}; snapshot {state['age']:.2f} s old")
             return share >= 0.4 and p99 < 5 * p50 and posted >= 0.98 * rate
 
 
@@ -345,7 +351,22 @@ def _learned_once(found, senders: list[Sender]) -> tuple[bool, str]:
 
 # --- Random requests ------------------------------------------------------------------------------
 
-_ODD = ("", "0", "-1", "1e9", "x" * 5000, "\u0000", "../..", "%", "%ff", "null", "1.5", "\u2028é𝒳", "a/b", "NaN")
+_ODD = (
+    "",
+    "0",
+    "-1",
+    "1e9",
+    "x" * 5000,
+    "\u0000",
+    "../..",
+    "%",
+    "%ff",
+    "null",
+    "1.5",
+    "\u2028é",
+    "a/b",
+    "NaN",
+)
 _CELLS = (None, True, 0, -1, 3, 10**30, 1.5, 1e308, "", "7", "x", "\ud800", [], {}, [1], {"a": 1})
 
 
@@ -491,10 +512,8 @@ def hostile_test(idle: int, slow: int, seconds: float) -> bool:
                     one.sendall(head if n % 2 else b"GET /v1/mod")
                 while not stopped.wait(1.0):
                     for one in slows:
-                        try:
+                        with suppress(OSError):
                             one.sendall(b"x")
-                        except OSError:
-                            pass
 
             def flood() -> None:
                 """Bodies of a hundred megabytes, with and without saying so beforehand."""
@@ -628,7 +647,9 @@ def soak_test(minutes: float) -> bool:
                             [
                                 {"user": int(u), "item": int(i)}
                                 for u, i in zip(
-                                    rng.integers(0, 5000, 30), rng.integers(0, 3000, 30), strict=True
+                                    rng.integers(0, 5000, 30),
+                                    rng.integers(0, 3000, 30),
+                                    strict=True,
                                 )
                             ]
                         )
@@ -669,9 +690,11 @@ def soak_test(minutes: float) -> bool:
     memory, handles = np.array(samples).T
     early, late = memory[10:20].mean(), memory[-10:].mean()
     print(f"{minutes:g} min: " + ", ".join(f"{n:,} {what}" for what, n in counts.items()))
+    flat = late < 1.05 * early
     print(f"memory: {early:.0f} MB in the second quarter, {late:.0f} MB in the last")
-    print(f"handles: {handles[10:20].max():.0f} at most in the second quarter, {handles[-10:].max():.0f} in the last")
-    return late < 1.05 * early and handles[-10:].max() <= handles[10:20].max() + 2
+    early, late = handles[10:20].max(), handles[-10:].max()
+    print(f"handles: {early:.0f} at most in the second quarter, {late:.0f} in the last")
+    return flat and late <= early + 2
 
 
 def main() -> int:

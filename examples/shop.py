@@ -60,7 +60,9 @@ def week(client: Client, shop: Shop) -> list[float]:
     shares = []
     for day in range(DAYS + 1):
         shares.append(hits(client, shop.purchases(300)))
-        print(f"after {FIRST + day * PER_DAY:6,} purchases: {shares[-1]:.0%} of the next were shown")
+        print(
+            f"after {FIRST + day * PER_DAY:6,} purchases: {shares[-1]:.0%} of the next were shown"
+        )
         bought = shop.purchases(PER_DAY)
         for start in range(0, PER_DAY, 100):
             client.send(bought[start : start + 100])

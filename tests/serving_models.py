@@ -1,4 +1,4 @@
-"""Servers in this process, on real sockets, for models of all kinds: what tests of the server share."""
+"""What tests of the server share: models of all kinds, served in this process on real sockets."""
 
 from __future__ import annotations
 

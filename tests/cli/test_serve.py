@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,8 +27,8 @@ def test_what_is_no_good_is_one_line(capsys, tmp_path, monkeypatch):
     run = runner(capsys)
     matrix().save("m.model")
     recommender().save("r.model")
-    open("bad.txt", "w").write("admin x\n")
-    open("anchors.csv", "w").write("id,x\n1,2\n")
+    Path("bad.txt").write_text("admin x\n")
+    Path("anchors.csv").write_text("id,x\n1,2\n")
     for arguments, why in (
         ((), "serve needs a MODEL or --playground, and not both"),
         (("m.model", "--playground"), "serve needs a MODEL or --playground, and not both"),

@@ -121,7 +121,7 @@ def test_a_full_disk_is_told_and_leaves_the_log_sound(tmp_path, monkeypatch):
     with EventLog(tmp_path) as log:
         log.append_now(events(1))
         monkeypatch.setattr(os, "write", full)
-        with pytest.raises(OSError, match="log of events cannot be written .No space left"):
+        with pytest.raises(OSError, match=r"log of events cannot be written \(No space left"):
             log.append_now(events(*range(9)), "k")
         monkeypatch.undo()
         log.append_now(events(2), "k")

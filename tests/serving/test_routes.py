@@ -49,7 +49,9 @@ def test_items_are_answered_as_by_the_model(served, kind):
     liked = ["rye/1", "tea/3"]
     assert close(client.recommend(items=liked, k=4), model.recommend(items=liked, k=4))
     assert close(client.explain("u1", "rye/2"), model.explain("u1", "rye/2"))
-    assert close(client.explain(items=liked, item="rye/2"), model.explain(items=liked, item="rye/2"))
+    assert close(
+        client.explain(items=liked, item="rye/2"), model.explain(items=liked, item="rye/2")
+    )
     several, scores = client.recommend(["u1", "u2"], 3)
     own = model.recommend(user=["u1", "u2"], k=3)
     assert several.tolist() == own[0].tolist() and np.allclose(scores, own[1], 1e-4)
@@ -306,7 +308,9 @@ def test_a_token_is_for_reading_or_for_writing(served):
 
 def test_tokens_of_files_and_of_the_environment(tmp_path):
     path = tmp_path / "tokens"
-    path.write_text(f"# ours\nread {READ}\nwrite {WRITE} 2001-01-01\nread,write {BOTH} 2999-01-01\n")
+    path.write_text(
+        f"# ours\nread {READ}\nwrite {WRITE} 2001-01-01\nread,write {BOTH} 2999-01-01\n"
+    )
     tokens = Tokens(tokens_in(path))
     assert [tokens.roles(t) for t in (READ, WRITE, BOTH)] == [{"read"}, set(), {"read", "write"}]
     for wrong in ("", "read", "admin x", f"read {READ} tomorrow"):

@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -183,10 +183,8 @@ def _announce(service: Service, url: str, token: str, shown: list, as_json: bool
 def _open(link: str) -> None:
     import webbrowser
 
-    try:
+    with suppress(webbrowser.Error):  # the link is on the screen
         webbrowser.open(link)
-    except webbrowser.Error:
-        pass  # the link is on the screen
 
 
 def _service(

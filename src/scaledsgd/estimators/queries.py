@@ -110,7 +110,7 @@ class Answers(_Base):
             raise ValueError("mode='user-item' gives no reasons")
         wanted = int(self.row_numbers([item], 1)[0])
         if items is None:
-            _, (start, chosen) = self._known(np.atleast_1d(user))
+            _, (_, chosen) = self._known(np.array([user]))
             weights = self._histories.of(self._histories.users.rows([user], "user"))[2]
         else:
             chosen = np.unique(self.row_numbers(np.asarray(items), 1))

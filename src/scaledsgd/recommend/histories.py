@@ -93,7 +93,7 @@ def _updated(old: sp.csr_array, new: sp.csr_array) -> sp.csr_array:
     merged in O(n): to sort all of them again would cost a stream more than to learn."""
     if not old.nnz:
         return new
-    shape = max(old.shape[0], new.shape[0]), max(old.shape[1], new.shape[1])
+    shape = tuple(np.maximum(old.shape, new.shape).tolist())
     start = np.zeros(shape[0] + 1, old.indptr.dtype)
     items = np.empty(old.nnz + new.nnz, np.int32)
     values = np.empty(len(items), np.float32)
@@ -104,7 +104,9 @@ def _updated(old: sp.csr_array, new: sp.csr_array) -> sp.csr_array:
 
 
 @numba.njit(nogil=True, cache=True)
-def _merge(old_start, old_items, old_values, new_start, new_items, new_values, start, items, values):
+def _merge(
+    old_start, old_items, old_values, new_start, new_items, new_values, start, items, values
+):
     n = 0
     for row in range(len(start) - 1):
         p = q = p_end = q_end = 0

@@ -210,7 +210,9 @@ class Gate:
                 await respond(answer, Problem(500, "an error of the server's own"))
             raise
         finally:
-            self._measures.answered(scope.get("measured", "other"), sent, time.perf_counter() - begun)
+            self._measures.answered(
+                scope.get("measured", "other"), sent, time.perf_counter() - begun
+            )
 
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
@@ -237,7 +239,9 @@ _LATER = {"retry-after": "1"}
 
 def _host(headers: dict[bytes, bytes]) -> str:
     name = headers.get(b"host", b"").decode("latin-1").lower()
-    return name[: name.index("]") + 1] if name.startswith("[") and "]" in name else name.split(":")[0]
+    return (
+        name[: name.index("]") + 1] if name.startswith("[") and "]" in name else name.split(":")[0]
+    )
 
 
 async def respond(send: Send, problem: Problem) -> None:

@@ -57,10 +57,14 @@ def known(cell, ids: Ids | None, count: int, what: str) -> int | str:
     return found
 
 
-def user_in(model: Any, cell) -> int | str:
-    if isinstance(model, ItemRanker) and model.user_ids is None:
+def users_of(model: Any) -> Ids:
+    if model.user_ids is None:
         raise Problem(404, "this model knows no users: send the items that somebody likes")
-    return known(cell, model.user_ids, 0, "user")
+    return model.user_ids
+
+
+def user_in(model: Any, cell) -> int | str:
+    return known(cell, users_of(model), 0, "user")
 
 
 def item_in(model: Learner, cell) -> int | str:
@@ -343,7 +347,9 @@ class Counter:
                 try:
                     told = self._answered(asked)
                 except Exception:  # whoever asks must be told something
-                    told = [(one.told, Problem(500, "an error of the server's own")) for one in asked]
+                    told = [
+                        (one.told, Problem(500, "an error of the server's own")) for one in asked
+                    ]
                 self._loop.call_soon_threadsafe(_tell, told)
             if None in lot:
                 return
@@ -353,13 +359,12 @@ class Counter:
         model: Any = snapshot.model
         try:
             need(model, "recommend")
-            if model.user_ids is None:
-                user_in(model, "")
+            ids = users_of(model)
         except Problem as why:
             return [(one.told, why) for one in lot]
         texts = np.empty(len(lot), object)
         texts[:] = [one.user for one in lot]
-        rows = model.user_ids.find(texts)
+        rows = ids.find(texts)
         told = [
             (one.told, Problem(404, f"user {one.user!r} was never seen in training"))
             for one, row in zip(lot, rows, strict=True)
@@ -369,7 +374,7 @@ class Counter:
             group = [n for n, one in enumerate(lot) if rows[n] >= 0 and one.seen == seen]
             if group:
                 asked = [lot[n] for n in group]
-                told += self._together(snapshot, asked, model.user_ids.names(rows[group]), seen)
+                told += self._together(snapshot, asked, ids.names(rows[group]), seen)
         return told
 
     def _together(self, snapshot: Snapshot, lot: list[Question], users: np.ndarray, seen: bool):

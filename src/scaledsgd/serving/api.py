@@ -208,7 +208,7 @@ ROUTES = (
     ),
     Route(
         "POST", "/v1/events", "events",
-        "Events to learn from: one, a list, or one a line (NDJSON). Answered once they are on disk.",
+        "Events to learn from: one, a list, or one a line. Answered once they are on disk.",
         (Parameter("idempotency-key", {"type": "string", "maxLength": 200}, "header"),),
         body={
             "oneOf": [

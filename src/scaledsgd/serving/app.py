@@ -142,7 +142,10 @@ class Service:
         return self._items((items[:k], shares[:k]), snapshot.number, "share")
 
     def _items(self, found, number: int, what: str = "score") -> Response:
-        return _json({"items": answers.listed(*found, self.titles, what), "snapshot": number})
+        items, scores = found
+        return _json(
+            {"items": answers.listed(items, scores, self.titles, what), "snapshot": number}
+        )
 
     async def predict(self, asked: Asked) -> Response:
         snapshot, given = self.live.snapshot, asked.given
@@ -449,8 +452,7 @@ def application(
     origins of other pages that may ask; hosts, the names by which the server may be asked where
     there are no tokens."""
     routes = [
-        HttpRoute(route.path, _endpoint(service, route), methods=[route.method])
-        for route in ROUTES
+        HttpRoute(route.path, _endpoint(service, route), methods=[route.method]) for route in ROUTES
     ]
     routes += [HttpRoute(path, _static(*file)) for path, file in _PAGE.items()]
     app: ASGIApp = Starlette(
@@ -496,4 +498,3 @@ def _static(name: str, kind: str) -> Callable:
         return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
     return endpoint
-

@@ -57,12 +57,13 @@ class Client:
         """As `Recommender.recommend`."""
         if (user is None) == (items is None):
             raise ValueError("recommend needs a user or a list of items, and not both")
-        several = np.ndim(user) > 0 or (items is not None and any(np.ndim(one) for one in items))
+        whom: Any = user if items is None else items
+        several = np.ndim(whom) > 0 if items is None else any(np.ndim(one) for one in whom)
         how = {"k": int(k), "seen": not filter_seen}
         how |= {} if candidates is None else {"candidates": _plain(candidates)}
         how |= {} if exclude is None else {"exclude": _plain(exclude)}
         key = "user" if items is None else "items"
-        asked = (user if items is None else items) if several else [user if items is None else items]
+        asked = whom if several else [whom]
         found = [self._items("/v1/recommend", {key: _plain(one), **how}) for one in asked]
         return _stacked(found) if several else found[0]
 
@@ -174,6 +175,7 @@ class Client:
         sent = self._headers | (headers or {})
         sent |= {"content-type": "application/json"} if body is not None else {}
         again = again or method == "GET" or path != "/v1/events"
+        status, told = 503, b""
         with self._lock:
             for left in reversed(range(_TRIES if again else 1)):
                 try:

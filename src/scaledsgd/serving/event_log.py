@@ -33,7 +33,7 @@ class Appended(NamedTuple):
     """A request that waits for the disk."""
 
     lines: bytes
-    count: int
+    events: int
     key: str
     done: Callable[[Exception | None], object]  # told once it is on the disk, or why it is not
 
@@ -175,12 +175,12 @@ class EventLog:
                 self.syncs += 1
                 for one in fresh:
                     self._remember(one.key)
-                self.accepted += sum(one.count for one in fresh)
+                self.accepted += sum(one.events for one in fresh)
                 with self._grown:
                     self.end = number, end + len(text)
                     self._grown.notify_all()
         self.requests += len(group)
-        self._settled += sum(one.count for one in group)
+        self._settled += sum(one.events for one in group)
         for one in group:
             one.done(why)
 

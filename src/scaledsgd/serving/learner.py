@@ -1,5 +1,5 @@
-"""Learning beside answering: a thread that follows the log of events, and the snapshots that answers
-come from.
+"""Learning beside answering: a thread that follows the log of events, and the snapshots that
+answers come from.
 
 A snapshot is a model that nobody trains. The learner makes a new one after a batch and puts it in
 the place of the last: one assignment, so that a reader has the old one or the new one, as a whole,

@@ -140,7 +140,9 @@ def library(kind: str) -> World:
     table = {"user": users, "item": items}
     if kind == "ranking":
         model = ItemRanker(rank=12, epochs=4, random_state=0).fit(table, user="user", item="item")
-        return World(model, "144 books, near to each other where the same readers like them", choice)
+        return World(
+            model, "144 books, near to each other where the same readers like them", choice
+        )
     model = Recommender(rank=16, loss="squared", random_state=0)
     model.fit(table, user="user", item="item")
     return World(model, "144 books and 900 readers who go on reading", choice)
@@ -151,7 +153,7 @@ def europe() -> World:
     rng = np.random.default_rng(0)
     names = list(CITIES)
     north, east = np.array(list(CITIES.values())).T
-    # Kilometres on a plane that touches the globe at 50 degrees north, 10 east: good to some percent.
+    # Kilometres on a plane that touches the globe at 50 north, 10 east: good to some percent.
     x = 111.2 * (east - 10) * np.cos(np.radians(north))
     y = 111.2 * (north - 50)
     places = np.stack([x, y], 1)
@@ -172,9 +174,7 @@ def europe() -> World:
             found.append({"row": names[a], "column": names[b], "value": value})
         return found
 
-    known = Known(
-        np.array(table["row"], object), np.array(table["column"], object), np.array(told)
-    )
+    known = Known(np.array(table["row"], object), np.array(table["column"], object), np.array(told))
     at = np.array([places[names.index(name)] for name in _ANCHORS])
     note = f"{len(names)} cities from {_KNOWN:.0%} of their distances, in square kilometres"
     return World(model, note, measured, {}, known, (list(_ANCHORS), at))

@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -26,7 +27,10 @@ _FILES = 16_384  # connections and files that may be open
 _SWITCH = 0.0005  # seconds after which a busy thread lets the others have a turn: 0.005 by default
 
 
-class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+_Http: Any = AutoHTTPProtocol  # of uvicorn: one of two classes, as httptools is there or not
+
+
+class _Protocol(_Http):
     """A connection whose requests have to begin in time: uvicorn waits for their heads for ever."""
 
     def connection_made(self, transport) -> None:
@@ -63,15 +67,16 @@ class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 class _Server(uvicorn.Server):
     """Whose signals are ours."""
 
+    @contextmanager
     def capture_signals(self):
-        return nullcontext()
+        yield
 
 
 def is_loopback(host: str) -> bool:
     """Whether an address can only be reached from this machine.
 
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, True, False)
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0")]
+    [True, True, True, False]
     """
     try:
         return host == "localhost" or ip_address(host).is_loopback
