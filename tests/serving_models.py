@@ -93,8 +93,8 @@ def running(service: Service, tokens: Tokens | None = None, **how) -> Iterator[S
         place.close()
 
 
-@pytest.fixture
-def served(tmp_path):
+@contextmanager
+def serving(tmp_path) -> Iterator[Callable]:
     """Serves a model: of a kind, or one's own; with tokens, and learning if it should."""
     with ExitStack() as stack:
 

@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import runner
-
-pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 from serving_models import matrix, recommender
 
 from scaledsgd import Client, load
