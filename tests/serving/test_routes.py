@@ -169,6 +169,13 @@ def test_a_request_with_one_bad_event_is_refused_whole(served):
         assert headers["content-type"] == "application/problem+json"
     assert ask(server, "POST", "/v1/events", b"{")[0] == 400
     assert ask(server, "POST", "/v1/events", [])[0] == 422
+    line, half = b'{"user": "a", "item": "tea/1"}', b'{"user": "a", "item": "tea/1"}, {"user": "b"'
+    for lines in ([line + b", " + line], [half, b'"item": "tea/2"}'], [b"[]"], [b"1", line]):
+        body = b"\n".join(lines)
+        status, _, _ = ask(
+            server, "POST", "/v1/events", body, **{"content-type": "application/x-ndjson"}
+        )
+        assert status == 400
     assert server.service.log.accepted == 0
 
 

@@ -217,10 +217,10 @@ class Service:
             raise Problem(503, str(why), {"retry-after": "10"})
         return _json({"accepted": len(events)}, 202)
 
-    def _events_in(self, body: bytes, request: Request) -> list[dict]:
+    def _events_in(self, body: bytes, request: Request) -> list:
         """Events with the members that the model learns by, or a problem that names the first that
         is none."""
-        events = _listed(body, request)
+        events, lines = _listed(body, request)
         if len(events) > self.limits.events:
             raise Problem(413, f"more than {self.limits.events:,} events in a request")
         wanted = list(self.columns)
@@ -238,7 +238,7 @@ class Service:
         if found.refused:
             number, why = found.refused[0]
             raise Problem(422, f"event {number}: {why}")
-        return events
+        return lines or events
 
     # --- The state of things ------------------------------------------------------------------
 
@@ -426,20 +426,24 @@ def _no_number(text: str):
     raise ValueError(f"{text} is not a number")
 
 
-def _listed(body: bytes, request: Request) -> list:
-    """The events of a body: an object, a list of them, or one a line."""
+def _listed(body: bytes, request: Request) -> tuple[list, list[bytes]]:
+    """The events of a body: an object, a list of them, or one a line; and the lines, if it has
+    any."""
+    lines: list[bytes] = []
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in ("application/x-ndjson", "application/jsonl", "application/ndjson"):
-        lines = [line for line in body.split(b"\n") if line.strip()]
+        lines = [line for line in map(bytes.strip, body.split(b"\n")) if line]
         found = _parsed(b"[" + b",".join(lines) + b"]")
-        if len(found) != len(lines):
-            raise Problem(400, "not one JSON value a line")
+        # The lines go into the log as they are: none may hold half an event, or two.
+        apart = all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
+        if len(found) != len(lines) or not apart:
+            raise Problem(400, "not one JSON object a line")
     else:
         found = _parsed(body)
     found = found if isinstance(found, list) else [found]
     if not found:
         raise Problem(422, "no events")
-    return found
+    return found, lines
 
 
 # --- The application ------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from ..streaming.sources import PATIENCE, Batch, Feed, Stopped, never
 _SEGMENT = 1 << 24  # bytes after which a new file begins
 _BLOCK = 1 << 22  # bytes read at a time
 _KEYS = 100_000  # requests that are remembered, so that one which is sent again is not taken twice
+_encoded = json.JSONEncoder().encode
 _MARK = "_end"  # member of a request's last event: the key of the request, or nothing
 
 
@@ -124,15 +125,16 @@ class EventLog:
         return sum(self.path(number).stat().st_size for number in self.segments())
 
     def append(
-        self, events: Sequence[dict], key: str, done: Callable[[Exception | None], object]
-    ) -> None:
-        """Put the events of a request into the log; `done` is told when they are on the disk, or
-        why they are not. A request whose key is known is there already."""
-        *others, last = map(json.dumps, events)
-        marked = f'{last[:-1]}, "{_MARK}": {json.dumps(key)}}}\n'
-        text = "\n".join([*others, marked])
-        self._offered += len(events)
-        self._queue.put(Appended(text.encode(), len(events), key, done))
+        self, events: Sequence[dict | bytes], key: str,
+        done: Callable[[Exception | None], object],
+    ) -> None:  # fmt: skip
+        """Put the events of a request into the log, objects or the lines that hold them; `done` is
+        told when they are on the disk, or why they are not. A request whose key is known is there
+        already."""
+        lines = [one if isinstance(one, bytes) else _encoded(one).encode() for one in events]
+        lines[-1] = lines[-1][:-1] + f', "{_MARK}": {json.dumps(key)}}}\n'.encode()
+        self._offered += len(lines)
+        self._queue.put(Appended(b"\n".join(lines), len(lines), key, done))
 
     def append_now(self, events: Sequence[dict], key: str = "") -> None:
         """The same, and wait for it."""

@@ -30,7 +30,7 @@ from ..io.tables import InputError
 from ..streaming.stream import Stream
 from .event_log import EventLog, LogFeed
 
-PACE = 0.4  # seconds from batch to batch: snapshots are younger than two of them and a batch's time
+PACE = 0.7  # seconds from batch to batch, each of which has a price whatever is in it
 _CHECKPOINT = 30.0  # seconds between checkpoints: what has to be learned again after a kill
 _AGAIN = 5.0  # seconds after which a checkpoint that could not be written is tried again
 _RECENT = 2.0  # seconds over which events a second are counted
@@ -84,7 +84,6 @@ class Snapshot:
         if self.items:
             names = self.model.ids[1].names(slice(1)) if self.model.ids else np.zeros(1, int)
             self.model.similar(names[0], 1)  # type: ignore[attr-defined]
-            self.model.recommend(items=names[:1], k=1)  # type: ignore[attr-defined]
         return self
 
 
