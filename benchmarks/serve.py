@@ -41,7 +41,7 @@ COMMAND = [sys.executable, "-m", "scaledsgd", "serve"]
 
 
 def popular(rng, items: int, count: int) -> np.ndarray:
-    """Items by a popularity whose tail is long: of 62,000 films, half have less than ten ratings."""
+    """Items by a popularity with a long tail."""
     chance = 1.0 / (np.arange(items) + 30.0)
     return rng.choice(items, count, p=chance / chance.sum())
 

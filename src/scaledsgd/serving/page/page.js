@@ -18,7 +18,8 @@ function h(tag, props = {}, ...children) {
 }
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+const exact = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const scientific = new Intl.NumberFormat("en", { notation: "scientific", maximumSignificantDigits: 3 });
 
 function number(value) {
@@ -226,7 +227,7 @@ function plane(place, label, onpick = () => {}) {
     pen.globalAlpha = 1;
     pen.font = "12px system-ui, sans-serif";
     pen.textBaseline = "middle";
-    const taken = [];
+    const taken = [[W - 52, 0, W, 130]]; // the tools
     const wanted = [...seen].reverse().sort((a, b) => order.indexOf(b.kind) - order.indexOf(a.kind) || b.size - a.size);
     let left = names;
     for (const p of wanted) {
@@ -575,8 +576,8 @@ function errors(model, refresh) {
     });
     if (distance) {
       return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Between"), h("th", { class: "num" }, "Known"), h("th", { class: "num" }, "Found"), h("th", { class: "num" }, "Off by"))),
-        h("tbody", {}, told.worst.slice(0, 25).map((one) => h("tr", {}, h("td", {}, `${one.row} – ${one.column}`), h("td", { class: "num" }, number(root(one.value))),
-          h("td", { class: "num" }, number(root(one.predicted))), h("td", { class: "num" }, number(Math.abs(root(one.predicted) - root(one.value)))))))));
+        h("tbody", {}, told.worst.slice(0, 25).map((one) => h("tr", {}, h("td", {}, `${one.row} – ${one.column}`), h("td", { class: "num" }, exact.format(root(one.value))),
+          h("td", { class: "num" }, exact.format(root(one.predicted))), h("td", { class: "num" }, number(Math.abs(root(one.predicted) - root(one.value)))))))));
     }
     const worst = told.worst_rows[0]?.rms || 1;
     return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Row"), h("th", {}, "Error"), h("th", { class: "num" }, "RMS"), h("th", { class: "num" }, "Known"))),
