@@ -93,14 +93,14 @@ def _updated(old: sp.csr_array, new: sp.csr_array) -> sp.csr_array:
     merged in O(n): to sort all of them again would cost a stream more than to learn."""
     if not old.nnz:
         return new
-    shape = tuple(np.maximum(old.shape, new.shape).tolist())
-    start = np.zeros(shape[0] + 1, old.indptr.dtype)
+    start = np.zeros(max(len(old.indptr), len(new.indptr)), old.indptr.dtype)
     items = np.empty(old.nnz + new.nnz, np.int32)
     values = np.empty(len(items), np.float32)
     tables = ((t.indptr, t.indices, t.data) for t in (old, new))
     (a, b, c), (d, e, f) = tables
     count = _merge(a, b, c, d, e, f, start, items, values)
-    return sp.csr_array((values[:count].copy(), items[:count].copy(), start), shape=shape)
+    items, values = items[:count].copy(), values[:count].copy()
+    return sp.csr_array((values, items, start), shape=(len(start) - 1, int(items.max()) + 1))
 
 
 @numba.njit(nogil=True, cache=True)

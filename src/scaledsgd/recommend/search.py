@@ -34,11 +34,12 @@ Lists = tuple[np.ndarray, np.ndarray]  # where each list begins and the last one
 
 def top_k(
     queries: np.ndarray, table: np.ndarray, k: int, exclude: Lists | None = None,
-    parts: _Parts | None = None,
+    cut: _Parts | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Rows of the table with the largest products with each query, best first, and the products.
 
-    `exclude` lists rows that must not be answers to a query. Equal products come in the order of
+    `exclude` lists rows that must not be answers to a query; `cut` is the table in parts, where
+    somebody has cut it. Equal products come in the order of
     their rows. Where fewer than k rows are left, the rest is -1 with a product of -inf.
 
     >>> table = np.array([[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]])
@@ -54,8 +55,8 @@ def top_k(
         exclude = np.zeros(len(queries) + 1, np.int64), np.zeros(0, np.int64)
     start, excluded = exclude
     if len(queries) <= _FEW and k < _SORTED_FROM:
-        parts = _Parts(table, ordered=False) if parts is None else parts
-        return parts.top_k(queries, start, excluded, rows, scores)
+        cut = _Parts(table, ordered=False) if cut is None else cut
+        return cut.top_k(queries, start, excluded, rows, scores)
     select = _selected if k < _SORTED_FROM else _sorted
     threads = os.cpu_count() or 1
     step = min(len(queries), max(threads, _BLOCK // max(1, len(table))))
