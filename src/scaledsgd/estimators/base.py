@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
-from functools import wraps
-from inspect import getattr_static
 from copy import copy
 from dataclasses import replace
+from functools import wraps
+from inspect import getattr_static
 from os import PathLike
 from threading import RLock
 from types import FunctionType, MappingProxyType
