@@ -2,10 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-fast fuzz faults bounds check bench versions clean
+.PHONY: demo serve test test-fast fuzz faults bounds check bench versions clean
 
 demo: .venv/base
 	$(BIN)/scaledsgd demo
+
+# A small model that learns, and the page that shows it.
+serve: .venv/serve
+	$(BIN)/scaledsgd serve --playground
 
 # In two processes, which leave each other a core; a file's tests stay in one of them, and share what
 # they have set up.
@@ -67,6 +71,10 @@ LOWEST = (part.split(",")[0].replace(">=", "==") + ".*" for part in wanted)
 .venv/base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+.venv/serve: .venv/base
+	$(BIN)/python -m pip install --quiet --editable '.[serve]'
 	touch $@
 
 .venv/dev: .venv/base

@@ -26,3 +26,12 @@ def authors() -> dict[str, np.ndarray]:
 def patient(monkeypatch):
     """Compiling kernels must not show in what a test expects on stderr."""
     monkeypatch.setattr("scaledsgd.io.progress_bar.EVERY", 600.0)
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Serves models on this machine: see `serving_models`."""
+    from serving_models import serving
+
+    with serving(tmp_path) as serve:
+        yield serve

@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def test_none_is_forgotten():
-    tested = {"cities", "movies", "one_bit", "sensors"}
+    tested = {"cities", "movies", "one_bit", "sensors", "shop"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -81,3 +81,10 @@ def test_films_are_ranked_and_have_neighbours(run):
     assert len(neighbours) == 5
     for film, alike in neighbours:
         assert len(set(alike.split("; "))) == 5 and film not in alike.split("; ")
+
+
+def test_a_shop_learns_while_it_sells(run):
+    pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
+    told = run("shop")
+    shares = [int(found) for found in re.findall(r"purchases: (\d+)%", told)]
+    assert len(shares) == 8 and shares[-1] >= 2 * shares[0] and shares[-1] >= 20

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .estimators.ranker import ItemRanker
     from .estimators.recommender import Recommender
     from .io.model_file import ModelFileError
+    from .serving.client import Client
     from .streaming.stream import learn_many
     from .training.history import DivergenceError
 
@@ -33,9 +34,11 @@ _HOMES = {
     "DivergenceError": "training.history",
     "ModelFileError": "io.model_file",
     "learn_many": "streaming.stream",
+    "Client": "serving.client",
 }
 
 __all__ = [
+    "Client",
     "DistanceCompleter",
     "DivergenceError",
     "ItemRanker",

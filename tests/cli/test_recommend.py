@@ -102,7 +102,6 @@ BAD_COMMANDS = {
     "candidates": (
         ("recommend", "m.model", "u1", "--candidates", "titles.csv", "--skip-unknown"),
         "--candidates: this model, of kind ItemRanker"),
-    "reasons": (("explain", "m.model", "u1", "red1"), "an ItemRanker gives no reasons"),
     "bad similarity": ((*FIT, "--similarity", "pearson"), "'pearson'"),
 }  # fmt: skip
 

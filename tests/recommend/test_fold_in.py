@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from scaledsgd.core.linalg import unit
@@ -40,3 +42,19 @@ def test_a_new_user_gets_the_vector_that_makes_her_loss_least(policy):
     best = min(minimize(loss, start).fun for start in starts)
     mean = loss(items[chosen].mean(axis=0))  # the next best thing that one may think of
     assert loss(found) - best < 0.01 * (mean - best)
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(0, 99))
+def test_squared_vectors_solve_their_normal_equations(counts, seed):
+    """Of few choices and of many, by systems of either size."""
+    rng, policy = np.random.default_rng(seed), ChoicePolicy("squared", alpha0=0.3, ridge=0.7)
+    V = rng.standard_normal((15, 5))
+    start = np.concatenate([[0], np.cumsum(counts)])
+    chosen = np.concatenate([rng.permutation(15)[:n] for n in counts]).astype(int)
+    weights = rng.uniform(0.1, 4.0, len(chosen))
+    found = fold_in.vectors(policy, V, np.arange(15), start, chosen, weights)
+    for u, x in enumerate(found):
+        part = slice(start[u], start[u + 1])
+        rows, w = V[chosen[part]], weights[part]
+        A = rows.T @ (w[:, None] * rows) + 0.3 * V.T @ V + 0.7 * np.eye(5)
+        assert np.allclose(A @ x, w @ rows, atol=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from scaledsgd.recommend import search
 from scaledsgd.recommend.search import Search, top_k
 
 # Few different numbers, so that there are ties.
@@ -18,13 +20,16 @@ TABLES = hnp.arrays(
 )
 
 
-@given(table=TABLES, k=st.integers(1, 30), seed=st.integers(0, 99))
-def test_the_best_are_those_of_a_full_sort(table, k, seed):
+@given(TABLES, st.integers(1, 30), st.integers(0, 99), st.sampled_from(["many", "few", "again"]))
+def test_the_best_are_those_of_a_full_sort(table, k, seed, who):
     rng = np.random.default_rng(seed)
     queries = rng.integers(-1, 3, (5, 2)).astype(np.float32)
     lists = [rng.permutation(len(table))[: rng.integers(len(table) + 1)] for _ in queries]
     start = np.concatenate([[0], np.cumsum([len(part) for part in lists])])
-    rows, scores = top_k(queries, table, k, (start, np.concatenate(lists)))
+    exclude = start, np.concatenate(lists)
+    with mock.patch.multiple(search, _FEW=4 if who == "many" else 5, _PART=50):
+        ask = top_k if who != "again" else _asked_again
+        rows, scores = ask(queries, table, k, exclude)
     k = min(k, len(table))
     for query, excluded, found, best in zip(queries, lists, rows, scores, strict=True):
         products = table @ query
@@ -32,6 +37,13 @@ def test_the_best_are_those_of_a_full_sort(table, k, seed):
         order = left[np.argsort(-products[left], kind="stable")][:k]
         assert found.tolist() == order.tolist() + [-1] * (k - len(order))
         assert best[: len(order)].tolist() == products[order].tolist()
+
+
+def _asked_again(queries, table, k, exclude):
+    """By a search that has sorted its table by length."""
+    searched = Search(table)
+    searched.top_k(queries, k, exclude)
+    return searched.top_k(queries, k, exclude)
 
 
 def test_many_answers_are_sorted_too():
@@ -56,14 +68,14 @@ def test_an_index_finds_what_an_exact_search_finds():
     table = crowd(30_000)
     alone = np.arange(2001), np.arange(2000)
     exact, _ = top_k(table[:2000], table, 20, alone)
-    search = Search(table, indexed_from=10_000)
-    found, scores = search.top_k(table[:2000], 20, alone)
-    assert search._index
+    searched = Search(table, indexed_from=10_000)
+    found, scores = searched.top_k(table[:2000], 20, alone)
+    assert searched._index
     shared = [len(set(a) & set(b)) for a, b in zip(exact.tolist(), found.tolist(), strict=True)]
     assert np.mean(shared) >= 0.95 * 20
     assert not (found == np.arange(2000)[:, None]).any() and (np.diff(scores, axis=1) <= 0).all()
     best = found[:, :10]  # without which there are still ten
-    others, _ = search.top_k(table[:2000], 10, (np.arange(0, 20_001, 10), best.ravel()))
+    others, _ = searched.top_k(table[:2000], 10, (np.arange(0, 20_001, 10), best.ravel()))
     assert (others >= 0).all()
     assert not any(set(a) & set(b) for a, b in zip(others.tolist(), best.tolist(), strict=True))
 
@@ -71,9 +83,9 @@ def test_an_index_finds_what_an_exact_search_finds():
 def test_an_index_that_would_not_help_is_not_used():
     pytest.importorskip("faiss")
     table = np.random.default_rng(0).standard_normal((5_000, 32)).astype(np.float32)
-    search = Search(table, indexed_from=1_000)
-    assert np.array_equal(search.top_k(table[:2000], 5)[0], top_k(table[:2000], table, 5)[0])
-    assert search._index is False
+    searched = Search(table, indexed_from=1_000)
+    assert np.array_equal(searched.top_k(table[:2000], 5)[0], top_k(table[:2000], table, 5)[0])
+    assert searched._index is False
 
 
 def test_without_faiss_the_search_is_exact(monkeypatch):

@@ -17,6 +17,7 @@ from ..io.progress_bar import progress_bar
 from . import bench as bench_cli
 from . import recommend as recommend_cli
 from . import reproduce as reproduce_cli
+from . import serve as serve_cli
 from . import stream as stream_cli
 from .options import (
     AtLeast,
@@ -272,6 +273,7 @@ recommend_cli.register(app)
 reproduce_cli.register(app)
 bench_cli.register(app)
 stream_cli.register(app)
+serve_cli.register(app)
 
 
 def main(arguments: list[str] | None = None) -> int:

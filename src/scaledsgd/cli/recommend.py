@@ -134,14 +134,9 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """List which of a user's items speak for an item, with their shares of its score."""
-    from ..estimators.recommender import Recommender
     from ..io.tables import InputError
 
     ranking, names = _opened(model, titles, _format(separator, encoding, no_header))
-    if not isinstance(ranking, Recommender):
-        raise InputError(
-            f"{model}: an {type(ranking).__name__} gives no reasons: fit a recommender"
-        )
     if count is not None and count < 1:
         raise InputError(f"k={count} is not a whole number from 1 up")
     asked = names.find(item)

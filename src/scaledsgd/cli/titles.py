@@ -42,6 +42,11 @@ class Titles:
     def given(self) -> bool:
         return bool(self._titles)
 
+    @property
+    def by_item(self) -> dict:
+        """All of them, by what the file has in its first column."""
+        return self._titles
+
     def of(self, item) -> str:
         """The title of an item, or nothing."""
         return self._titles.get(item, self._titles.get(str(item), ""))

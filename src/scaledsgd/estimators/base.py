@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
 from functools import wraps
 from inspect import getattr_static
 from os import PathLike
@@ -414,6 +416,21 @@ class Learner(Settings):
         offsets = [side * self.factors.begin for side in self.objective.sides]
         index = np.stack([rows + by for rows, by in zip(sides, offsets, strict=True)], axis=1)
         return self._trainer.engine.scores(self.factors, index, self.objective)
+
+    def frozen(self) -> Learner:
+        """A copy that answers as the model does now, whatever it learns later: for readers in other
+        threads. It shares what training does not change in place, and costs a copy of X."""
+        check_is_fitted(self, "history_")
+        still, trainer, factors = copy(self), copy(self._trainer), self.factors
+        X = np.concatenate(factors.sides)
+        trainer.factors = replace(factors, X=X, spectrum=factors.spectrum.copy(), gap=0, room=None)
+        trainer.policy, trainer.snapshot = replace(trainer.policy), None
+        still._trainer = trainer
+        still._ids = None if self._ids is None else [ids.frozen() for ids in self._ids]
+        still.history_ = trainer.history = replace(
+            self.history_, records=list(self.history_.records)
+        )
+        return still
 
     def settle(self) -> None:
         """After the model was saved: remove the checkpoint it could have gone on from, and let the

@@ -99,6 +99,32 @@ class Answers(_Base):
         found = search.top_k(vectors, _number(k), seen if exclude_seen else None)
         return self._named(*found, single)
 
+    def explain(self, user=None, item=None, *, items=None) -> tuple[np.ndarray, np.ndarray]:
+        """Which of a user's items, or of the `items` that somebody likes, speak for an item, and
+        how much: shares that add up to 1, largest first. In mode="item-item" alone, where a user is
+        the mean of her items, and a score the sum of what each of them gives."""
+        check_is_fitted(self, "history_")
+        if (user is None) == (items is None):
+            raise ValueError("explain needs a user or a list of items, and not both")
+        if not self.is_symmetric:
+            raise ValueError("mode='user-item' gives no reasons")
+        wanted = int(self.row_numbers([item], 1)[0])
+        if items is None:
+            _, (_, chosen) = self._known(np.array([user]))
+            weights = self._histories.of(self._histories.users.rows([user], "user"))[2]
+        else:
+            chosen = np.unique(self.row_numbers(np.asarray(items), 1))
+            weights = np.ones(len(chosen))
+        others = chosen != wanted  # an item does not speak for itself
+        chosen, weights = chosen[others], weights[others]
+        if not len(chosen):
+            raise ValueError("nothing is known of other choices")
+        parts = weights * (self.factors.right[chosen] @ self.factors.right[wanted])
+        shares = parts / parts.sum() if parts.sum() else np.full(len(parts), 1 / len(parts))
+        order = np.argsort(-shares)
+        names = self._item_ids.names()[chosen] if self._ids else chosen
+        return names[order], shares[order]
+
     def ranked(self, row, candidates) -> np.ndarray:
         """The candidates in the order in which an item (or user) ranks them; a list of items gets
         a row for each."""

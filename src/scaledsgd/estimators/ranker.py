@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import contextmanager
 from os import PathLike
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -148,6 +149,13 @@ class ItemRanker(Answers, Learner):
     def user_ids(self) -> Ids | None:
         """Names of the users; None where they are known by number."""
         return self._histories.users if self._ids is not None else None
+
+    def frozen(self) -> ItemRanker:
+        still = cast(ItemRanker, super().frozen())
+        vars(still).pop("_search", None)
+        if self._ids is not None:
+            still._histories = self._histories.frozen()
+        return still
 
     def roles(self, columns: Mapping[str, str | None]) -> tuple[list[Role], int]:
         low, high = target_bounds(self.objective, self.dtype)

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -290,20 +291,31 @@ class Recommender(Learner):
         found = top_k(table[rows], table, int(k), (np.arange(len(rows) + 1), rows))
         return self._named(*found, np.ndim(item) == 0)
 
-    def explain(self, user, item) -> tuple[np.ndarray, np.ndarray]:
-        """Which of a user's items speak for an item, and how much: shares that add up to 1, largest
-        first."""
+    def explain(self, user=None, item=None, *, items=None) -> tuple[np.ndarray, np.ndarray]:
+        """Which of a user's items, or of the `items` that somebody likes, speak for an item, and
+        how much: shares that add up to 1, largest first."""
         check_is_fitted(self, "history_")
-        row = self.user_ids.rows([user], "user")
-        _, chosen, weights = self._histories.of(row)
+        if (user is None) == (items is None):
+            raise ValueError("explain needs a user or a list of items, and not both")
+        if items is None:
+            _, chosen, weights = self._histories.of(self.user_ids.rows([user], "user"))
+        else:
+            chosen = np.unique(self.item_ids.rows(_listed(items), "item"))
+            weights = np.ones(len(chosen), np.float32)
         wanted = int(self.item_ids.rows([item], "item")[0])
         others = chosen != wanted  # an item does not speak for itself
         chosen, weights = chosen[others], weights[others]
         if not len(chosen):
-            raise ValueError(f"user {user!r}: nothing is known of her other choices")
+            whose = "the list" if user is None else f"user {user!r}"
+            raise ValueError(f"{whose}: no choice but {item!r} is known")
         shares = fold_in.shares(self.policy_, self._vectors()[1], chosen, weights, wanted)
         order = np.argsort(-shares)
         return self.item_ids.names()[chosen[order]], shares[order]
+
+    def frozen(self) -> Recommender:
+        still = cast(Recommender, super().frozen())
+        still._histories, still._cached = self._histories.frozen(), None
+        return still
 
     def evaluate(
         self, table, *, user: str | None = None, item: str | None = None, k: int = 20

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +45,7 @@ class Ids:
     def __init__(self, names=()):
         self._words: dict[str, int] = {}
         self._numbers: Numbering | None = None
+        self._still: _FrozenIds | None = None
         self.add(names)
 
     def __len__(self) -> int:
@@ -123,6 +126,51 @@ class Ids:
         if self._words:
             return _objects(list(self._words))[rows]
         return np.empty(0, np.int64) if self._numbers is None else self._numbers.names[rows].copy()
+
+    def frozen(self) -> Ids:
+        """These names for readers in other threads: it does not see names that are added later.
+        Costs what was added since the last one was asked for.
+
+        >>> ids = Ids(["tea"])
+        >>> still, _ = ids.frozen(), ids.add(["rye"])
+        >>> still.names(), "rye" in still, "rye" in ids
+        (array(['tea'], dtype=object), False, True)
+        """
+        before, count = self._still, len(self)
+        if before is None or len(before) != count or before.kind is not self.kind:
+            old = self.names(slice(0)) if before is None or not len(before) else before.names()
+            if self._words:
+                new = _objects([*islice(reversed(self._words), count - len(old))][::-1])
+            else:
+                new = self.names(slice(len(old), count))
+            self._still = _FrozenIds(self._words, copy(self._numbers), np.concatenate([old, new]))
+        assert self._still is not None
+        return self._still
+
+
+class _FrozenIds(Ids):
+    """The first so many names of a table that somebody else lets grow. Rows never change, and
+    whoever is added comes after those that are there: the table itself can be shared."""
+
+    def __init__(self, words: dict[str, int], numbers: Numbering | None, names: np.ndarray):
+        self._words, self._numbers, self._names = words, numbers, names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name) -> bool:
+        return bool(self._look_up(_checked([name], "id"))[0] >= 0)
+
+    def _look_up(self, names: np.ndarray) -> np.ndarray:
+        rows = super()._look_up(names)
+        rows[rows >= len(self)] = -1
+        return rows
+
+    def names(self, rows: Any = slice(None)) -> np.ndarray:
+        return self._names[rows]
+
+    def frozen(self) -> Ids:
+        return self
 
 
 def _objects(names) -> np.ndarray:

@@ -3,7 +3,9 @@ users, and for old ones whose taste has changed. Nothing is trained."""
 
 from __future__ import annotations
 
+import numba
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from ..training.choice_trainer import ChoicePolicy
 
@@ -23,10 +25,9 @@ def vectors(
     start, chosen, weights : user u chose `chosen[start[u] : start[u + 1]]`.
     """
     if policy.loss == "squared":
-        find = _Squared(policy, items)
-    else:
-        pool = pool[np.linspace(0, len(pool) - 1, min(len(pool), _ITEMS)).astype(int)]
-        find = _Softmax(policy, items, items[pool].astype(np.float64))
+        return _Squared(policy, items).vectors(start, chosen, weights).astype(items.dtype)
+    pool = pool[np.linspace(0, len(pool) - 1, min(len(pool), _ITEMS)).astype(int)]
+    find = _Softmax(policy, items, items[pool].astype(np.float64))
     out = np.empty((len(start) - 1, items.shape[1]), items.dtype)
     for u in range(len(out)):
         part = slice(start[u], start[u + 1])
@@ -39,16 +40,74 @@ class _Squared:
 
     def __init__(self, policy: ChoicePolicy, items: np.ndarray):
         V = items.astype(np.float64)
-        self.V, self.policy, self.G = V, policy, policy.alpha0 * V.T @ V
+        self.V, self.A = V, policy.alpha0 * V.T @ V + policy.ridge * np.eye(V.shape[1])
 
     def system(self, weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """sum w v v^T + alpha_0 V^T V + ridge I (r, r)."""
-        ridge = self.policy.ridge * np.eye(rows.shape[1])
-        return (rows * weights[:, None]).T @ rows + self.G + ridge
+        """sum w v v^T + A (r, r), where A = alpha_0 V^T V + ridge I is the same for all users."""
+        return (rows * weights[:, None]).T @ rows + self.A
 
-    def __call__(self, chosen: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        rows = self.V[chosen]
-        return np.linalg.solve(self.system(weights, rows), weights @ rows)
+    def vectors(self, start: np.ndarray, chosen: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """The vector of each user: (sum w v v^T + A) x = sum w v. With A = L L^T and b = L^-1 v it
+        is (sum w b b^T + I) L^T x = sum w b."""
+        L = np.linalg.cholesky(self.A)
+        rows, at = np.unique(chosen, return_inverse=True)
+        B = np.ascontiguousarray(solve_triangular(L, self.V[rows].T, lower=True).T)
+        y = np.empty((len(start) - 1, len(L)))
+        _solve(start, at, weights.astype(np.float64), B, y)
+        return solve_triangular(L, y.T, lower=True, trans=1).T
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _solve(start, at, weights, B, out):
+    """(sum w b b^T + I) y = sum w b for each user: of whom few choices are known, by a system as
+    small as those are, y = sum sqrt(w) c b with (K + I) c = sqrt(w), K = sqrt(w w') b.b'."""
+    r = B.shape[1]
+    for u in range(len(out)):
+        first, n = start[u], start[u + 1] - start[u]
+        size, out[u] = min(n, r), 0.0
+        K, c = np.eye(size), np.zeros(size)
+        if n <= r:
+            for p in range(n):
+                c[p] = np.sqrt(weights[first + p])
+                for q in range(p + 1):
+                    K[p, q] += c[p] * c[q] * _dot(B[at[first + p]], B[at[first + q]])
+        else:
+            for p in range(n):
+                b, w = B[at[first + p]], weights[first + p]
+                for i in range(r):
+                    c[i] += w * b[i]
+                    for j in range(i + 1):
+                        K[i, j] += w * b[i] * b[j]
+        _cholesky(K, c)
+        if n > r:
+            out[u] = c
+            continue
+        for p in range(n):
+            b, w = B[at[first + p]], c[p] * np.sqrt(weights[first + p])
+            for i in range(r):
+                out[u, i] += w * b[i]
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _dot(a, b):
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+    return total
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _cholesky(K, c):
+    """Solve K x = c for a positive definite K, of which the lower half is read; x replaces c."""
+    for p in range(len(c)):
+        for q in range(p):
+            K[p, q] = (K[p, q] - _dot(K[p, :q], K[q, :q])) / K[q, q]
+        K[p, p] = np.sqrt(K[p, p] - _dot(K[p, :p], K[p, :p]))
+        c[p] = (c[p] - _dot(K[p, :p], c[:p])) / K[p, p]
+    for p in range(len(c) - 1, -1, -1):
+        c[p] /= K[p, p]
+        for q in range(p):
+            c[q] -= K[p, q] * c[p]
 
 
 class _Softmax:

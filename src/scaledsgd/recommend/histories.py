@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import scipy.sparse as sp
 
@@ -49,10 +50,8 @@ class Histories:
     def table(self) -> sp.csr_array:
         """Users x items; of events of a user on the same item the last counts."""
         if self._new:
-            old = self._table.tocoo()
-            parts = [(*old.coords, old.data), *self._new]
-            users, items, values = (np.concatenate(column) for column in zip(*parts, strict=True))
-            self._table, self._new = last_of(users, items, values), []
+            users, items, values = (np.concatenate(c) for c in zip(*self._new, strict=True))
+            self._table, self._new = _updated(self._table, last_of(users, items, values)), []
         return self._table
 
     def of(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -64,6 +63,12 @@ class Histories:
         start = np.concatenate([[0], np.cumsum(end - begin)])
         at = np.arange(start[-1]) + np.repeat(begin - start[:-1], end - begin)
         return start, table.indices[at], table.data[at]
+
+    def frozen(self) -> Histories:
+        """For readers in other threads, who do not see what is added later."""
+        still = Histories(self.users.frozen())
+        still.previous, still._table = self.previous, self.table
+        return still
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it but the names of the users, for a file."""
@@ -81,6 +86,45 @@ class Histories:
         start, items, values = (arrays[f"seen_{part}"] for part in ("start", "items", "values"))
         width = int(items.max(initial=-1)) + 1
         self._table = sp.csr_array((values, items, start), shape=(len(start) - 1, width))
+
+
+def _updated(old: sp.csr_array, new: sp.csr_array) -> sp.csr_array:
+    """Both tables in one; where both have a value, that of the new one. Rows are in order, and are
+    merged in O(n): to sort all of them again would cost a stream more than to learn."""
+    if not old.nnz:
+        return new
+    start = np.zeros(max(len(old.indptr), len(new.indptr)), old.indptr.dtype)
+    items = np.empty(old.nnz + new.nnz, np.int32)
+    values = np.empty(len(items), np.float32)
+    tables = ((t.indptr, t.indices, t.data) for t in (old, new))
+    (a, b, c), (d, e, f) = tables
+    count = _merge(a, b, c, d, e, f, start, items, values)
+    items, values = items[:count].copy(), values[:count].copy()
+    return sp.csr_array((values, items, start), shape=(len(start) - 1, int(items.max()) + 1))
+
+
+@numba.njit(nogil=True, cache=True)
+def _merge(
+    old_start, old_items, old_values, new_start, new_items, new_values, start, items, values
+):
+    n = 0
+    for row in range(len(start) - 1):
+        p = q = p_end = q_end = 0
+        if row < len(old_start) - 1:
+            p, p_end = old_start[row], old_start[row + 1]
+        if row < len(new_start) - 1:
+            q, q_end = new_start[row], new_start[row + 1]
+        while p < p_end or q < q_end:
+            if q == q_end or (p < p_end and old_items[p] < new_items[q]):
+                items[n], values[n] = old_items[p], old_values[p]
+                p += 1
+            else:
+                p += p < p_end and old_items[p] == new_items[q]
+                items[n], values[n] = new_items[q], new_values[q]
+                q += 1
+            n += 1
+        start[row + 1] = n
+    return n
 
 
 def last_of(users: np.ndarray, items: np.ndarray, values: np.ndarray) -> sp.csr_array:

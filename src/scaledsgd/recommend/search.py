@@ -11,6 +11,9 @@ import numpy as np
 
 _BLOCK = 1 << 22  # scores held at a time: 16 MB in float32
 _GLANCE = 64  # scores looked at together: four to sixteen machine words, compared at once
+_FEW = 64  # queries that one thread answers sooner than several do
+_EVEN = 0.7  # of the longest row: where no row is shorter, the order of their lengths is no help
+_PART = 8192  # rows of the table that a few queries meet at a time: what comes of it stays in cache
 # The best k are kept in order by insertion, which costs k a newcomer. Beyond this it is sorted.
 _SORTED_FROM = 1024
 
@@ -30,11 +33,13 @@ Lists = tuple[np.ndarray, np.ndarray]  # where each list begins and the last one
 
 
 def top_k(
-    queries: np.ndarray, table: np.ndarray, k: int, exclude: Lists | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+    queries: np.ndarray, table: np.ndarray, k: int, exclude: Lists | None = None,
+    cut: _Parts | None = None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Rows of the table with the largest products with each query, best first, and the products.
 
-    `exclude` lists rows that must not be answers to a query. Equal products come in the order of
+    `exclude` lists rows that must not be answers to a query; `cut` is the table in parts, where
+    somebody has cut it. Equal products come in the order of
     their rows. Where fewer than k rows are left, the rest is -1 with a product of -inf.
 
     >>> table = np.array([[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]])
@@ -49,6 +54,9 @@ def top_k(
     if exclude is None:
         exclude = np.zeros(len(queries) + 1, np.int64), np.zeros(0, np.int64)
     start, excluded = exclude
+    if len(queries) <= _FEW and k < _SORTED_FROM:
+        cut = _Parts(table, ordered=False) if cut is None else cut
+        return cut.top_k(queries, start, excluded, rows, scores)
     select = _selected if k < _SORTED_FROM else _sorted
     threads = os.cpu_count() or 1
     step = min(len(queries), max(threads, _BLOCK // max(1, len(table))))
@@ -66,6 +74,66 @@ def top_k(
             parts = np.array_split(np.arange(len(products)), threads)
             list(pool.map(work, [part for part in parts if len(part)]))
     return rows, scores
+
+
+class _Parts:
+    """A table cut into parts, its longest rows first, so that a search can end where what is left
+    is too short to matter: of items that few chose, vectors are short."""
+
+    def __init__(self, table: np.ndarray, ordered: bool):
+        lengths = np.sqrt(np.einsum("ij,ij->i", table, table)) if ordered else np.zeros(0)
+        ordered = ordered and float(lengths.min()) < _EVEN * float(lengths.max())
+        self.order = np.argsort(-lengths, kind="stable") if ordered else np.arange(len(table))
+        self.places = np.argsort(self.order) if ordered else self.order
+        self.table = table[self.order] if ordered else table
+        self.lengths = lengths[self.order] if ordered else None
+
+    def top_k(self, queries, start, excluded, rows, scores):
+        """Fill rows and scores for a few queries, part after part, an item a row: products are
+        looked at while they are in the cache, and no other thread is asked for."""
+        block = np.ascontiguousarray(queries.astype(self.table.dtype, copy=False).T)
+        room = np.empty((min(_PART, len(self.table)), block.shape[1]), self.table.dtype)
+        # Products are rounded: by less than that of the lengths' product.
+        lengths = (1 + 1e-5) * np.sqrt((block**2).sum(axis=0))
+        rows[:], scores[:] = -1, -np.inf
+        excluded = self.places[excluded]
+        for first in range(0, len(self.table), _PART):
+            if self.lengths is not None and (lengths * self.lengths[first] < scores[:, -1]).all():
+                break
+            part = self.table[first : first + _PART]
+            products = np.matmul(part, block, out=room[: len(part)])
+            _selected_across(products, first, self.order, start, excluded, rows, scores)
+        return rows, scores
+
+
+@numba.njit(nogil=True, cache=True)
+def _selected_across(products, first, order, start, excluded, rows, scores):
+    """Improve rows and scores by the products of the parts' rows from `first` on with all queries,
+    a column for each. `order` tells which rows of the table they are."""
+    last, k = first + len(products), rows.shape[1]
+    for q in range(len(rows)):
+        for p in range(start[q], start[q + 1]):
+            if first <= excluded[p] < last:
+                products[excluded[p] - first, q] = -np.inf
+    floor = scores[:, k - 1].copy()
+    for n in range(len(products)):
+        row, above = products[n], 0
+        for q in range(len(row)):
+            above += row[q] >= floor[q]
+        if above == 0:
+            continue
+        own = order[first + n]
+        for q in range(len(row)):
+            best, found, p = scores[q], rows[q], k
+            while p > 0 and (
+                best[p - 1] < row[q]
+                or (best[p - 1] == row[q] and own < found[p - 1] and row[q] > -np.inf)
+            ):
+                p -= 1
+                if p + 1 < k:
+                    best[p + 1], found[p + 1] = best[p], found[p]
+                best[p], found[p] = row[q], own
+            floor[q] = best[k - 1]
 
 
 @numba.njit(nogil=True, cache=True)
@@ -117,13 +185,18 @@ class Search:
         self.table = table
         self.indexed_from = INDEXED_FROM if indexed_from is None else indexed_from
         self._index: Any = None
+        self._parts: _Parts | None = None  # from the second time on that a few ask
+        self._asked = False
 
     def top_k(self, queries: np.ndarray, k: int, exclude: Lists | None = None):
         """As the function `top_k`."""
         if self._index is None and len(self.table) >= self.indexed_from and len(queries) >= _ASKED:
             self._index = _index(self.table)
         if not self._index:
-            return top_k(queries, self.table, k, exclude)
+            if self._asked and self._parts is None and len(self.table) > _PART:
+                self._parts = _Parts(self.table, ordered=True)
+            self._asked = True
+            return top_k(queries, self.table, k, exclude, self._parts)
         excluded = 0 if exclude is None else int(np.diff(exclude[0]).max(initial=0))
         wanted = min(k + excluded, len(self.table))
         scores, rows = self._index.search(np.ascontiguousarray(queries, np.float32), wanted)

@@ -145,7 +145,7 @@ class Stream:
                 if not batch.count or (broken_off and self.feed.again):
                     return
                 yield batch
-                if batch.count < self.batch:
+                if batch.count < self.batch and not self.feed.follows:
                     return
         with ThreadPoolExecutor(1) as reader:  # the next batch is read while this one is learned
             coming = reader.submit(self.feed.read, self.batch)

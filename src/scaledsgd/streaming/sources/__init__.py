@@ -43,6 +43,7 @@ class Feed:
     again = True  # whether what was read but not learned can be read again
     live = False  # whether reading may have to wait
     unfinished = ""  # what is to be said of an event that is not all there yet
+    follows = False  # whether more may come after fewer lines than were asked for
 
     def __init__(self, key: str):
         self.key = key  # under which a model remembers how far it has read
