@@ -34,9 +34,9 @@ from ..training.state import Checkpoint, Snapshot, facts_of, take_up
 from ..training.trainer import Trainer
 from .contents import validate
 
-# With rank="auto": fewer than four samples for each number to be learned rarely determine it, and
+# With rank="auto": fewer than 1.2 samples for each number to be learned rarely determine it, and
 # more than 32 directions are asked for by name.
-_SAMPLES_A_NUMBER, _WIDEST = 4, 32
+_SAMPLES_A_NUMBER, _WIDEST = 1.2, 32
 
 
 class NothingToLearn(ValueError):
@@ -133,7 +133,8 @@ class Settings(BaseEstimator):
         """The rank asked for, or as many directions as the samples could bear out."""
         if self.rank != "auto":
             return int(self.rank)
-        bearable = len(observations) // (_SAMPLES_A_NUMBER * sum(observations.shape))
+        numbers = sum(observations.shape) / (2 if observations.symmetric else 1)  # a direction
+        bearable = len(observations) // (_SAMPLES_A_NUMBER * numbers)
         return int(np.clip(bearable, 1, min(_WIDEST, *observations.shape)))
 
     def _policy(self) -> Any:
@@ -285,7 +286,8 @@ class Learner(Settings):
         where none were."""
         if not hasattr(self, "history_"):
             raise AttributeError("effective_rank_")
-        return self._trainer.policy.useful or self.factors.rank
+        useful = self._trainer.policy.useful
+        return useful if useful >= 0 else self.factors.rank
 
     def _in_files(self, files, columns: tuple, target: str | None) -> Any:
         """Observations that the machines of a cluster read by themselves. Where the columns, in the
@@ -360,13 +362,18 @@ class Learner(Settings):
                 side.keep(count)
             raise
 
+    @property
+    def _smallest(self) -> float:
+        """The smallest targets that can be learned."""
+        return 1 / LARGEST[str(np.dtype(self.dtype))]
+
     def _start(self, observations: Observations) -> Trainer:
         self._check_settings(observations.shape)
         rank = self._search_rank(observations)
         largest = observations.largest
         if largest > LARGEST[str(np.dtype(self.dtype))]:
             raise ValueError(f"a target of {largest:g} is too large for dtype={self.dtype!r}")
-        if 0 < largest * LARGEST[str(np.dtype(self.dtype))] < 1:  # squares that vanish look solved
+        if 0 < largest < self._smallest:  # squares that vanish look solved
             raise ValueError(
                 f"targets of at most {largest:g} are too small for dtype={self.dtype!r}: scale them"
             )
