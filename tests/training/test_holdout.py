@@ -12,9 +12,9 @@ from scaledsgd.engines.base import open_engine
 from scaledsgd.training.holdout import errors_by_rank, hold_out
 
 
-def drawn(count: int, d: int = 100, seed: int = 0) -> Observations:
-    """Samples with a target of their own each."""
-    i, j = np.random.default_rng(seed).integers(0, d, (2, count))
+def drawn(count: int, d: int = 1000, seed: int = 0) -> Observations:
+    """Samples of an entry and with a target of their own each."""
+    i, j = np.divmod(np.random.default_rng(seed).choice(d * d, count, replace=False), d)
     return Observations.pairs(i, j, np.arange(float(count)), shape=(d, d))
 
 
@@ -36,6 +36,25 @@ def test_every_sample_is_trained_on_or_held_out(count, seed, disposable):
     assert sorted(y) == sorted(before)
     assert all(before[t] == tuple(row) for row, t in zip(index.tolist(), y, strict=True))
     assert len(seen) == (len(rest) if rest is seen else count)
+
+
+@given(seed=st.integers(0, 99), symmetric=st.booleans(), times=st.integers(1, 3))
+def test_no_entry_is_both_trained_on_and_held_out(seed, symmetric, times):
+    """Whether it is named again, or its mirror image is."""
+    i, j = np.random.default_rng(seed).integers(0, 60, (2, 1500))
+    y = (i * j).astype(float)
+    i, j = (np.append(i, j), np.append(j, i)) if symmetric else (i, j)
+    i, j = np.tile(i, times), np.tile(j, times)
+    y = np.tile(np.append(y, y) if symmetric else y, times)
+    seen = Observations.pairs(i, j, y, shape=(60, 60), symmetric=symmetric)
+    rest, held = hold_out(seen, np.random.default_rng(seed))
+    assert held is not None and len(held) + len(rest) == len(seen)
+
+    def entries(index):
+        return set(map(tuple, np.sort(index).tolist() if symmetric else index.tolist()))
+
+    assert not entries(rest.index) & entries(held.index)
+    assert len(entries(held.index)) >= 50 and len(held) <= len(seen) // 5
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

@@ -14,9 +14,8 @@ from scaledsgd.training.metrics import rms_slope
 from scaledsgd.training.policy import Policy
 
 SQUARED = LOSSES["squared"]
-SPREAD = np.random.default_rng(0).standard_normal(1000)  # errors of noise,
-FEW = np.where(np.arange(1000) < 20, 7.0, 0.01)  # and of a few entries that are wrong
-SPREAD, FEW = (errors / np.sqrt(np.mean(errors**2)) for errors in (SPREAD, FEW))
+SPREAD = np.random.default_rng(0).standard_normal(1000)  # errors of noise
+SPREAD /= np.sqrt(np.mean(SPREAD**2))
 
 
 def judged(policy, train, held=None, *, errors=SPREAD, factors=None, streaming=False):
@@ -84,7 +83,7 @@ def test_damping_is_a_share_of_d_times_the_first_residual(loss, share):
 
 
 def test_more_damping_where_held_out_errors_are_larger():
-    for held, gap in ((0.5, 1), (3.0, 3), (50.0, 10)):
+    for held, gap in ((0.5, 1), (3.0, 3), (50.0, 50)):
         policy = begun(columns=1)
         judged(policy, 1.0, [held], factors=matrix(1))
         assert policy.gap == pytest.approx(gap)
@@ -98,8 +97,9 @@ def test_a_start_is_small_and_its_sides_are_of_one_size():
     left, right = AutoPolicy().starting_scale(9.0, (160, 10), 3, "squared")
     assert left * right == pytest.approx(1e-6 * 9)  # a product of rows, in units of the targets
     assert left**2 * 160 == pytest.approx(right**2 * 10)
-    assert AutoPolicy().starting_scale(9.0, (5, 5), 3, "distance") == pytest.approx((1.5, 1.5))
-    assert AutoPolicy().starting_scale(9.0, (5, 5), 3, "logistic") == (1.0, 1.0)
+    for kind in ("distance", "logistic"):
+        scale = AutoPolicy().starting_scale(9.0, (5, 5), 3, kind)
+        assert scale == pytest.approx((3e-3, 3e-3))
     assert AutoPolicy(scaled=False).starting_scale(9.0, (5, 5), 3, "squared") == (1.0, 1.0)
 
 
@@ -173,17 +173,6 @@ def test_a_gain_is_more_than_two_percent_of_either_error(ratio, decays):
     for epoch in range(14):
         judged(policy, 0.1, [0.5 * ratio**epoch], factors=matrix(1))
     assert (policy.theta < 1) == decays
-
-
-@pytest.mark.parametrize(("errors", "epochs"), [(SPREAD, 14), (FEW, 23)])
-def test_a_few_large_errors_are_waited_for_longer(errors, epochs):
-    """Noise is everywhere. A few rows that lag behind may still be found."""
-    policy, factors = begun(columns=1), matrix(1)
-    for epoch in range(1, epochs + 1):
-        assert policy.theta == 1.0
-        judged(policy, 0.9 ** min(epoch, 11), [0.9 ** min(epoch, 11)], errors=errors,
-               factors=factors)  # fmt: skip
-    assert policy.theta == pytest.approx(0.7)
 
 
 def test_good_progress_makes_the_step_bolder_up_to_one():

@@ -19,6 +19,7 @@ class Part(StrEnum):
     noise = "noise"
     distances = "distances"
     hard = "hard"
+    few = "few"
     everything = "all"
 
 
@@ -34,7 +35,7 @@ def _group() -> None:
 
 @bench.command()
 def recovery(
-    part: Annotated[Part, choice("grid, time, noise, distances, hard or all.")] = Part.grid,
+    part: Annotated[Part, choice("grid, time, noise, distances, hard, few or all.")] = Part.grid,
     hard: Annotated[bool, flag("--hard", "The same as --part hard.")] = False,
     quick: Annotated[bool, flag("--quick", "Small problems, and few.")] = False,
     jobs: Annotated[int, whole("Processes; threads where time is taken.")] = 2,
@@ -43,7 +44,7 @@ def recovery(
     ),
     as_json: Json = False,
 ) -> None:
-    """Complete matrices with a known answer, against SGD, ScaledSGD and ALS."""
+    """Complete matrices with a known answer, against SGD, ScaledSGD, ALS and Gauss-Newton."""
     from ..research.benchmarks.recovery import PARTS
 
     part = Part.hard if hard else part
@@ -138,6 +139,30 @@ def recommend(
         for name in wanted
     }
     _report("Recommendations", runs, out, as_json)
+
+
+@bench.command()
+def ratings(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="ml-latest-small, jester, or files of ratings.", metavar="DATA..."),
+    ] = None,
+    data: Annotated[Path, typer.Option(help="Folder of data sets.", metavar="DIR")] = Path(
+        "../shared/data"
+    ),
+    seeds: Annotated[int, whole("Splits into training and test.")] = 5,
+    quick: Annotated[bool, flag("--quick", "Small grids; made-up ratings without DATA.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the page.", metavar="DIR")] = Path(
+        "ratings"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Predict ratings, against biased factorisations of others."""
+    from ..research.benchmarks.ratings import SETS, compared
+
+    names = names or (["made-up"] if quick else list(SETS))
+    runs = {name: lambda name=name: compared(name, data, seeds, quick) for name in names}
+    _report("Ratings", {Path(name).stem: run for name, run in runs.items()}, out, as_json)
 
 
 def _report(title: str, parts: dict, out: Path, as_json: bool) -> None:

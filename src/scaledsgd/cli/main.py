@@ -54,6 +54,7 @@ from .options import (
     number,
     time_span,
     whole,
+    whole_or_auto,
 )
 from .screen import print_result, printable, show
 
@@ -114,7 +115,8 @@ def fit(
         Similarity | None, choice("Item-item: cosine, adjusted, jaccard or shrunk.")
     ] = None,
     comparisons: Annotated[int | None, whole("Item-item: comparisons to draw.")] = None,
-    rank: Annotated[int | None, whole("How many directions to learn.")] = None,
+    rank: Annotated[int | None, whole_or_auto("How many directions to learn, or auto.")] = None,
+    regularization: Annotated[float | None, number("Matrix: a ridge, or auto.")] = None,
     epochs: Annotated[int | None, whole("Passes over the data.")] = None,
     learning_rate: Annotated[float | None, number("The paper's alpha, or auto.")] = None,
     damping: Annotated[float | None, number("Of P, or auto; 0 is the paper's.")] = None,
@@ -154,7 +156,7 @@ def fit(
         "rank": rank, "epochs": epochs, "learning_rate": learning_rate, "damping": damping,
         "refresh": refresh, "n_jobs": jobs, "device": device, "dtype": dtype, "random_state": seed,
         "loss": loss, "mode": mode, "symmetric": symmetric or None, "scaled": not plain,
-        "similarity": similarity, "comparisons": comparisons,
+        "regularization": regularization, "similarity": similarity, "comparisons": comparisons,
         "half_life": half_life,
         "engine": _cluster(ray, workers, jobs, checkpoint),
     }  # fmt: skip

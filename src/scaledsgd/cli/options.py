@@ -49,7 +49,7 @@ def _parsed(kind: type, what: str):
     """A parser whose error names the value."""
 
     def parse(text: str):
-        if text == "auto" and kind is float:
+        if text == "auto" and what.startswith("auto"):
             return text
         try:
             if "_" in str(text) or not str(text).isascii():  # which Python takes, and nobody else
@@ -63,6 +63,10 @@ def _parsed(kind: type, what: str):
 
 def whole(text: str) -> Any:
     return typer.Option(help=text, parser=_parsed(int, "a whole number"), metavar="N")
+
+
+def whole_or_auto(text: str) -> Any:
+    return typer.Option(help=text, parser=_parsed(int, "auto or a whole number"), metavar="N")
 
 
 def number(text: str) -> Any:

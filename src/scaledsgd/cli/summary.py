@@ -18,6 +18,8 @@ def _of_matrix(model: Learner) -> dict[str, Any]:
     history, last = model.history_, model.history_.records[-1]
     rows, columns = model.factors.shape
     tested = getattr(model, "test_auc_", None)
+    held = getattr(model.trainer, "held_error", None)
+    used, values = model.effective_rank_, model.singular_values_
     return {
         "rows": rows,
         "columns": columns,
@@ -25,9 +27,15 @@ def _of_matrix(model: Learner) -> dict[str, Any]:
         "epochs": round(last["epoch"], 3),
         "stopped_by": history.stopped,
         "mean_loss": last["loss"],
-        "condition_number": last["condition_number"],
+        # Of the directions in use: of the others it would be that of rounding.
+        "condition_number": float(values[0] / values[used - 1]) if used and values[0] else 1.0,
+        "effective_rank": used,
         "repairs": history.repairs,
-    } | ({"test_auc": tested} if tested is not None else {})
+    } | {
+        name: value
+        for name, value in (("held_out_error", held), ("test_auc", tested))
+        if value is not None
+    }
 
 
 def _of_recommender(model: Recommender) -> dict[str, Any]:

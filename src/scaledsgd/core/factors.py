@@ -104,6 +104,13 @@ class Factors:
         """lambda_1 / lambda_r as of the last refresh."""
         return float(self.spectrum[0] / floored(self.spectrum)[-1])
 
+    def depth(self, columns: int) -> float:
+        """How much smaller an error must be for the smallest of so many directions to be known as
+        well as the others; 1 unless it is below 1e-4 of the largest."""
+        if columns < 1 or not self.spectrum[:1].any():
+            return 1.0
+        return float(np.clip(1e4 * self.spectrum[columns - 1] / self.spectrum[0], 1e-7, 1.0))
+
     @property
     def singular(self) -> bool:
         """Whether the last refresh found a Gram that has no inverse."""
@@ -184,8 +191,13 @@ class Factors:
 
     def singular_values(self) -> np.ndarray:
         """Singular values of X X^T or L R^T as it is now, largest first."""
-        grams = [NumpyAlgebra().gram(side) for side in self.sides]
-        return eigenbasis(grams[0])[1] if self.rows is None else balance(*grams)[2]
+        units = [float(np.abs(side).max(initial=0.0)) or 1.0 for side in self.sides]
+        grams = [
+            NumpyAlgebra().gram(side / unit) for side, unit in zip(self.sides, units, strict=True)
+        ]
+        if self.rows is None:
+            return eigenbasis(grams[0])[1] * units[0] * units[0]
+        return balance(*grams)[2] * units[0] * units[1]
 
     def _moved(self, grams: list[np.ndarray], frozen: np.ndarray | None) -> float:
         if not self.spectrum.any():

@@ -141,7 +141,11 @@ class Observations:
     @property
     def size(self) -> float:
         """Root mean square of the targets."""
-        return float(np.linalg.norm(self.targets) / np.sqrt(len(self)))
+        largest = self.largest  # whose square may not be a number
+        if not largest:
+            return 0.0
+        squares = sum(float(np.square(y / largest).sum()) for *_, y in self.blocks())
+        return largest * float(np.sqrt(squares / len(self)))
 
     @property
     def largest(self) -> float:
@@ -163,6 +167,34 @@ class Observations:
             known = seen >= np.median(seen)
             positions = positions[known[self.index[positions][:, columns]].all(axis=1)]
         return positions
+
+    def mentions(self, positions: np.ndarray) -> np.ndarray:
+        """The positions of all samples that name the same entries as those at the positions, in
+        either order where the matrix is symmetric.
+
+        >>> seen = Observations.pairs([0, 1, 2, 0], [1, 0, 0, 1], np.ones(4), symmetric=True)
+        >>> seen.mentions(np.array([0]))
+        array([0, 1, 3])
+        """
+        if self.loss.arity > 2:
+            return positions
+        wanted = np.unique(self._keys(self.index[positions]))
+        named = np.zeros(max(self.shape), bool)
+        named[self.index[positions].ravel()] = True
+        found = []
+        for start, index, _ in self.blocks():
+            some = np.flatnonzero(named[index[:, 0]])
+            keys = self._keys(index[some])
+            at = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
+            found.append(start + some[wanted[at] == keys])
+        return np.concatenate(found)
+
+    def _keys(self, index: np.ndarray) -> np.ndarray:
+        """One number for each entry."""
+        i, j = index.T.astype(np.int64)
+        if self.symmetric:
+            i, j = np.minimum(i, j), np.maximum(i, j)
+        return i * self.shape[1] + j
 
     def __getitem__(self, part) -> Observations:
         """Some of the samples, by slice, mask or positions."""
@@ -189,10 +221,10 @@ class Observations:
         entries = rows * (rows - 1) // 2 if self.symmetric else rows * columns
         if self.loss.arity > 2 or len(self) < entries:
             return False
-        i, j = self.index.T.astype(np.int64)
+        index = self.index
         if self.symmetric:  # the diagonal need not be known
-            i, j = np.minimum(i, j)[i != j], np.maximum(i, j)[i != j]
-        return len(np.unique(i * columns + j)) == entries
+            index = index[index[:, 0] != index[:, 1]]
+        return len(np.unique(self._keys(index))) == entries
 
     def hold_out(self, positions: np.ndarray) -> tuple[Observations, Chunk]:
         """The samples without those at the positions, and those, in memory of their own."""

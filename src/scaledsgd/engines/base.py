@@ -189,6 +189,10 @@ class Engine(Algebra, Protocol):
         """Multiply every column by its number."""
         X *= self.put(columns.astype(X.dtype))
 
+    def shrink(self, X: Any, rows: Any, columns: np.ndarray) -> None:
+        """What a ridge does to rows of these weights: X_iq <- X_iq / (1 + rows_i columns_q)."""
+        X /= 1 + rows[:, None].astype(X.dtype) * self.put(columns.astype(X.dtype))
+
     def sow(self, factors: Factors, start: int, stop: int, scale: float, key: list[int]) -> None:
         """Fresh columns from `start` on, as small as told on the geometric mean of both sides, and
         zeros from `stop`."""

@@ -34,9 +34,9 @@ from ..training.state import Checkpoint, Snapshot, facts_of, take_up
 from ..training.trainer import Trainer
 from .contents import validate
 
-# With rank="auto": fewer than four samples for each number to be learned rarely determine it, and
+# With rank="auto": fewer than 1.2 samples for each number to be learned rarely determine it, and
 # more than 32 directions are asked for by name.
-_SAMPLES_A_NUMBER, _WIDEST = 4, 32
+_SAMPLES_A_NUMBER, _WIDEST = 1.2, 32
 
 
 class NothingToLearn(ValueError):
@@ -133,7 +133,8 @@ class Settings(BaseEstimator):
         """The rank asked for, or as many directions as the samples could bear out."""
         if self.rank != "auto":
             return int(self.rank)
-        bearable = len(observations) // (_SAMPLES_A_NUMBER * sum(observations.shape))
+        numbers = sum(observations.shape) / (2 if observations.symmetric else 1)  # a direction
+        bearable = len(observations) // (_SAMPLES_A_NUMBER * numbers)
         return int(np.clip(bearable, 1, min(_WIDEST, *observations.shape)))
 
     def _policy(self) -> Any:
@@ -285,7 +286,8 @@ class Learner(Settings):
         where none were."""
         if not hasattr(self, "history_"):
             raise AttributeError("effective_rank_")
-        return self._trainer.policy.useful or self.factors.rank
+        useful = self._trainer.policy.useful
+        return useful if useful >= 0 else self.factors.rank
 
     def _in_files(self, files, columns: tuple, target: str | None) -> Any:
         """Observations that the machines of a cluster read by themselves. Where the columns, in the

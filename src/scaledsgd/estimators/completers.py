@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,16 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..core.factors import Factors
 from ..core.losses import LOSSES, Loss
 from ..core.observations import Observations
+from ..engines.base import Engine
 from ..io.ids import Ids
-from ..io.schema import Either
+from ..io.schema import Either, Number
 from ..io.tables import are_files, columns_of
+from ..training.completion import Completion
+from ..training.history import UndeterminedWarning
+from ..training.ridge import Biases
 from .base import FLAG, SETTINGS, Learner
 
 
@@ -25,12 +31,44 @@ class Completer(Learner):
         """Learn from a sparse matrix (stored entries are what is known), an array with NaN for
         the unknown, a frame with the named columns, or Observations. On a cluster, from Parquet
         files: a pattern or a list of paths."""
-        return self._learn(X, (row, column, value), self.epochs, fresh=True)
+        self._learn(X, (row, column, value), self.epochs, fresh=True)
+        self._warn()
+        return self
 
     def partial_fit(self, X, y=None, *, row=None, column=None, value=None):
         """One pass over new entries. Rows and columns not seen before are added."""
         fresh = not hasattr(self, "history_")
         return self._learn(X, (row, column, value), 1, fresh=fresh, streaming=True)
+
+    _trainer: Completion
+
+    def _trained(self, factors: Factors, policy: Any, engine: Engine) -> Completion:
+        rng = np.random.default_rng([factors.seed, 2])  # 0 and 1 drew the two sides of X
+        per_sample = self.scaled and self.refresh == "sample"
+        return Completion(
+            factors, self.objective, policy, engine, rng, per_sample, wide=self.rank == "auto",
+            **self._ways(),
+        )  # fmt: skip
+
+    def _warn(self) -> None:
+        """Say what the entries did not determine."""
+        trainer, told = self._trainer, []
+        for side, rows in trainer.undetermined.items():
+            if rows:
+                names = self._ids[side].names()[rows[:3]].tolist() if self._ids else rows[:3]
+                some = ", ".join(map(str, names)) + (", ..." if len(rows) > 3 else "")
+                told.append(f"{len(rows)} {self._sides[side]}(s) ({some}) have too few entries")
+        if trainer.lost:
+            told.append(
+                f"the error on held-out entries is {trainer.held_error:.2g}, far above that on the "
+                "others: too few entries, or too large a rank"
+            )
+        if told:
+            warnings.warn(f"not determined: {'; '.join(told)}", UndeterminedWarning, stacklevel=3)
+
+    def _ways(self) -> dict:
+        """Settings of a fit that not all have."""
+        return {}
 
     def _new_ids(self) -> list[Ids]:
         ids = Ids()
@@ -97,6 +135,10 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     device : "cpu", "cuda", or "auto" for the GPU where it pays.
     engine : who trains instead of this machine: a `RayEngine`.
     dtype, random_state, callbacks, verbose : as their names say.
+    center : add a mean, and a bias for every row and column: "auto" where that helps on held-out
+        entries, True or False. Squared loss, two sides, on the CPU.
+    regularization : a ridge beside them, as a share of what noise alone would need; "auto" finds
+        it on held-out entries, where one helps; 0 for none.
 
     >>> M = np.outer([1.0, 2.0, 3.0], [1.0, 1.0, 2.0])
     >>> M[2, 2] = np.nan
@@ -105,13 +147,19 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     array([6.])
     """
 
-    _legal = SETTINGS | {"loss": Either("squared", "logistic"), "symmetric": FLAG}
+    _legal = SETTINGS | {
+        "loss": Either("squared", "logistic"),
+        "symmetric": FLAG,
+        "center": Either("auto", FLAG),
+        "regularization": Either("auto", Number(0)),
+    }
 
     def __init__(
-        self, rank=2, *, loss="squared", symmetric=False, scaled=True,
+        self, rank: int | str = 2, *, loss="squared", symmetric=False, scaled=True,
         learning_rate: float | str = "auto", damping: float | str = "auto", refresh="round",
         epochs=200, tol=1e-16, evaluations=1, n_jobs=1, device="cpu", engine=None,
-        dtype="float64", random_state=None, callbacks=(), verbose=False,
+        dtype="float64", random_state=None, callbacks=(), verbose=False, center="auto",
+        regularization: float | str = "auto",
     ):  # fmt: skip
         super().__init__(
             rank, scaled=scaled, learning_rate=learning_rate, damping=damping, refresh=refresh,
@@ -121,6 +169,64 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         )  # fmt: skip
         self.loss = loss
         self.symmetric = symmetric
+        self.center = center
+        self.regularization = regularization
+
+    def _ways(self) -> dict:
+        asked = self.center is True or self.regularization not in ("auto", 0)
+        if asked and (self.symmetric or self.loss != "squared"):
+            raise ValueError("center and regularization are for loss='squared' with two sides")
+        return {"center": self.center, "regularization": self.regularization}
+
+    @property
+    def intercept_(self) -> float:
+        """The mean that is added to every entry; 0 where that does not help."""
+        return self._biases.mean
+
+    @property
+    def row_bias_(self) -> np.ndarray:
+        """What is added to the entries of every row."""
+        return self._biases.rows
+
+    @property
+    def column_bias_(self) -> np.ndarray:
+        """What is added to the entries of every column."""
+        return self._biases.columns
+
+    @property
+    def _biases(self) -> Biases:
+        check_is_fitted(self, "history_")
+        biases = self._trainer.biases or Biases(0.0, np.zeros(0), np.zeros(0))
+        biases.grow(self.factors.shape)
+        return biases
+
+    def scores(self, sides: list[np.ndarray]) -> np.ndarray:
+        z = super().scores(sides)
+        return z if self._trainer.biases is None else z + self._biases.of(np.stack(sides, axis=1))
+
+    def _memory(self) -> dict[str, np.ndarray]:
+        trainer, memory = self._trainer, {}
+        if trainer.biases is not None:
+            biases = self._biases
+            memory = {"row_bias": biases.rows, "column_bias": biases.columns,
+                      "intercept": np.array([biases.mean, trainer.ridge])}  # fmt: skip
+        known = all(
+            len(seen) == rows for seen, rows in zip(trainer.counts, self.factors.shape, strict=False)
+        )
+        if trainer.noise is not None and known:
+            seen = {f"seen{side}": counts for side, counts in enumerate(trainer.counts)}
+            memory |= seen | {"noise": np.array([trainer.noise])}
+        return memory
+
+    def _restore(self, arrays: dict[str, np.ndarray], facts: dict):
+        super()._restore(arrays, facts)
+        if "intercept" in arrays:
+            mean, self._trainer.ridge = map(float, arrays["intercept"])
+            self._trainer.biases = Biases(mean, arrays["row_bias"], arrays["column_bias"])
+        if "noise" in arrays:
+            self._trainer.noise = float(arrays["noise"][0])
+            self._trainer.counts = [arrays["seen0"], arrays["seen1"]]
+        return self
 
     @property
     def objective(self) -> Loss:
@@ -132,18 +238,40 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     def is_symmetric(self) -> bool:
         return self.symmetric
 
-    def predict(self, X) -> np.ndarray:
+    def predict(self, X, return_std: bool = False) -> Any:
         """Entries of the matrix, or the gaps of new rows filled in.
 
         `X` names entries: a tuple (rows, columns) of ids or numbers, or an integer array of two
         columns. Any other matrix is read as rows with NaN for the unknown, and comes back full.
+
+        With `return_std`, also the standard deviation of each entry, should it be observed: that of
+        the noise, and of what is not known of its row and column.
         """
         check_is_fitted(self, "history_")
         if isinstance(X, tuple) or _are_pairs(X):
-            return self._entries(X)
+            return (self._entries(X), self._deviations(X)) if return_std else self._entries(X)
+        if return_std:
+            raise ValueError("return_std is for entries named by (rows, columns)")
         if sp.issparse(X):
             raise TypeError("sparse rows are filled in by transform(X) @ column_factors_.T")
-        return self.transform(X) @ self.column_factors_.T
+        rows, biases = self._folded_in(X)
+        filled = rows @ self.column_factors_.T
+        if self._trainer.biases is None:
+            return filled
+        return filled + biases[:, None] + self.intercept_ + self.column_bias_
+
+    def _deviations(self, pairs) -> np.ndarray:
+        pairs = pairs if isinstance(pairs, tuple) else np.asarray(pairs).T
+        index = np.stack([self.row_numbers(pairs[0], 0), self.row_numbers(pairs[1], 1)], axis=1)
+        trainer = self._trainer
+        if trainer.noise is None or any(
+            len(seen) < rows for seen, rows in zip(trainer.counts, self.factors.shape, strict=True)
+        ):
+            raise ValueError(
+                "return_std needs a fit with loss='squared', learning_rate='auto', device='cpu', "
+                "enough entries to hold some out, and nothing learned since"
+            )
+        return trainer.noise * np.sqrt(1 + trainer.spread(index))
 
     @available_if(lambda self: self.loss == "logistic")
     def predict_proba(self, X) -> np.ndarray:
@@ -152,13 +280,19 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
 
     def transform(self, X) -> np.ndarray:
         """Factors of rows given by some of their entries: the best fit to the column factors."""
+        return self._folded_in(X)[0]
+
+    def _folded_in(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Factors (n, r) and biases (n,) of rows given by some of their entries."""
         check_is_fitted(self, "history_")
         X = sp.csr_array(X) if sp.issparse(X) else X
         X = self._matrix(X, reset=False)
         if not np.isfinite(X.data).all() if sp.issparse(X) else np.isinf(X).any():
             raise ValueError("the rows hold numbers that are not finite")
-        R = self.column_factors_.astype(np.float64)
-        out = np.zeros((X.shape[0], self.factors.rank))
+        R, centred = self.column_factors_.astype(np.float64), self._trainer.biases is not None
+        if centred:
+            R = np.hstack([R, np.ones((len(R), 1))])
+        out = np.zeros((X.shape[0], R.shape[1]))
         for n in range(len(out)):
             if sp.issparse(X):
                 part = slice(X.indptr[n], X.indptr[n + 1])
@@ -166,8 +300,14 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
             else:
                 known = np.flatnonzero(~np.isnan(X[n]))
                 y = X[n, known]
-            out[n] = _fold_in(R[known], y, self.objective)
-        return out
+            if centred:
+                hold = self._trainer.ridge * np.sqrt(len(y)) * np.eye(R.shape[1])
+                A, b = R[known], y - self.intercept_ - self.column_bias_[known]
+                out[n] = np.linalg.lstsq(A.T @ A + hold, A.T @ b, rcond=None)[0]
+            else:
+                out[n] = _fold_in(R[known], y, self.objective)
+        r = self.factors.rank
+        return out[:, :r], out[:, r] if centred else np.zeros(len(out))
 
     @property
     def row_factors_(self) -> np.ndarray:

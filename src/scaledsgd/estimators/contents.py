@@ -72,7 +72,7 @@ _OWN: dict[str, Any] = {
 _FIELDS = {"float": _ENDLESS, "int": _COUNT, "bool": bool, "str": str, "None": None}
 _TIGHTER = {
     "columns": Number(0, "r", whole=True),
-    "useful": Number(0, "r", whole=True),
+    "useful": Number(-1, "r", whole=True),
     "stretch": Number(1, 2**31 - 1, whole=True),
     "negatives": Number(1, 2**31 - 1, whole=True),
     "kind": Either(*INITIALISATIONS),
@@ -122,6 +122,12 @@ def _arrays(model: Learner, held: dict[str, np.ndarray], facts: dict) -> dict[st
         wanted |= {
             f"weights{n}": Array("float64", (side,), 0, 1e30) for n, side in enumerate(sides)
         }
+    if "intercept" in held and kind == "MatrixCompleter":
+        wanted |= {"row_bias": Array("float64", ("rows",)), "column_bias": Array("float64", ("columns",)),
+                   "intercept": Array("float64", (2,))}  # fmt: skip
+    if "noise" in held and kind == "MatrixCompleter":
+        wanted |= {"noise": Array("float64", (1,), 0), "seen0": Array("int64", ("rows",), 0),
+                   "seen1": Array("int64", ("columns",), 0)}  # fmt: skip
     if "test_auc" in held:
         wanted["test_auc"] = Array("float64", (1,), 0, 1)
     return wanted

@@ -32,8 +32,6 @@ _HELPS = 0.99  # held-out error must fall by a percent for a direction to be wor
 _PRUNED_EVERY = 8  # epochs between prunings down to the smallest rank that is as good
 _GAINED, _PROGRESS = 0.98, 0.9  # ratios of errors that count as some gain, and as good progress
 _PATIENCE, _WARM = 3, 10  # epochs without a gain before the step decays, and before that may be
-_SPREAD_OUT = 0.35  # median |error| / rms: 0.67 for Gaussian noise, near 0 for a few bad rows
-_DOUBT = 4  # times the patience where it is a few: rows that lag behind, or entries that are wrong
 _SLOWER = 0.7  # what a step is multiplied with when it should be smaller
 _WORSE = 1.5  # times the best error of both kinds: the run has left its course
 _BLOWN = 10.0  # times the error at the start: it will not come back by itself
@@ -43,6 +41,7 @@ _POLISH, _POLISHED = 0.3, 0.01  # theta when the held-out entries join in, and a
 # Epochs in between. Of a matrix that is known as a whole, directions of noise are told apart.
 _POLISHING, _POLISHING_WHOLE = 10, 60
 _SOLVED = 1e-11  # of the targets' size: held-out error this small is rounding away from zero
+_ROUNDING = 1e-15  # of the targets' size: nothing is smaller
 
 
 _PULL = 0.05  # how much of a step pulls what is all damping back to zero
@@ -52,20 +51,19 @@ SMALL = 1e-3  # of the natural scale: far below every direction there is to find
 class Initialisation(NamedTuple):
     """How a run on a loss begins, and how its step decays by itself."""
 
-    scale: float  # of X_0, in units of the square root of the targets' size, or of 1
-    natural: bool = False  # whether it is in units of the targets
+    scale: float = SMALL  # of X_0, in units of the square root of the targets' size, or of 1
+    natural: bool = True  # whether it is in units of the targets
     column: float = 0.0  # the first column of X_0 is this, plus the noise of the others
     rounds: float = np.inf  # of d samples until the step is half as long
 
 
 INITIALISATIONS = {
-    "squared": Initialisation(SMALL, natural=True),
-    # Points on top of each other do not know where to go: they start at their distances' scale.
-    "distance": Initialisation(0.5, natural=True),
-    "logistic": Initialisation(1.0),
+    "squared": Initialisation(),
+    "distance": Initialisation(),
+    "logistic": Initialisation(),
     # Who is popular is most of a ranking, and a constant column learns that first. Comparisons
     # contradict each other, so the step has to decay even within the first epoch.
-    "bpr": Initialisation(0.1, column=1.5, rounds=20.0),
+    "bpr": Initialisation(0.1, natural=False, column=1.5, rounds=20.0),
 }
 
 
@@ -182,20 +180,20 @@ class AutoPolicy(Policy):
             return "" if self.theta >= _POLISHED else "settled"
         rms = np.array([train])
         if held is None:
-            error, noise = train, True
+            error = train
         else:
             errors = holdout.errors_by_rank(factors, engine, loss, held)[:, : self.columns]
             rms = np.sqrt(np.mean(errors**2, axis=0))
             error = float(rms[-1])
             if not np.isfinite(error):
                 return "bad"
-            noise = np.median(np.abs(errors[:, -1])) > _SPREAD_OUT * error
         if self.epoch > 2 and train >= _WORSE * self.train and error >= _WORSE * self.held:
             return "bad"
         if held is not None:
             error = self._select(factors, engine, rms)
-        self.gap = float(np.clip(error / train, 1, 10)) if train else 1.0
-        verdict = self._pace(train, error, noise)
+        self.gap = max(error / train, 1.0) if train else 1.0
+        deep = 1.0 if held is None else factors.depth(self.useful)
+        verdict = self._pace(train, error, _SOLVED * deep)
         decays = np.isfinite(INITIALISATIONS[self.kind].rounds)  # by itself
         if held is None or decays or verdict == "solved" or left < _POLISHING // 2:
             return verdict
@@ -251,18 +249,17 @@ class AutoPolicy(Policy):
         factors.spectrum[start:] = 0.0
         self.columns = stop
 
-    def _pace(self, train: float, error: float, noise: bool) -> str:
+    def _pace(self, train: float, error: float, solved: float) -> str:
         """Adapt the step to how the errors develop, and say whether to go on."""
         if train < _PROGRESS * self.train:
             self.theta = min(1.0, 1.2 * self.theta)
         gained = min(train / self.train, error / self.held) if self.held else 1.0
         self.stalled = 0 if gained < _GAINED else self.stalled + 1
-        patience = self.patience * (1 if noise else _DOUBT)
-        if self.stalled >= patience and self.epoch > _WARM:
+        if self.stalled >= self.patience and self.epoch > _WARM:
             self.theta, self.patience, self.stalled = _SLOWER * self.theta, 1, 0
         best, self.last = error <= self.held, error
         self.train, self.held = min(self.train, train), min(self.held, error)
-        if error < _SOLVED * self.first:
+        if error < max(solved, _ROUNDING) * self.first:
             return "solved"
         if self.theta < _LAST:
             return "settled"

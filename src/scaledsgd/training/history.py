@@ -22,6 +22,10 @@ class DivergenceError(ArithmeticError):
         )
 
 
+class UndeterminedWarning(UserWarning):
+    """What was observed does not say what was asked for."""
+
+
 @dataclass
 class History:
     """What happened: a record an evaluation, and what P cost.

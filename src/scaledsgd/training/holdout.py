@@ -24,7 +24,15 @@ def hold_out(observations: Observations, rng) -> tuple[Observations, Chunk | Non
     drawn = np.unique(observations.well_seen(drawn))
     if len(drawn) < wanted:
         return observations, None
-    return observations.hold_out(rng.choice(drawn, wanted, replace=False))
+    # Entries, not mentions: of one that is trained on, nobody need predict the other mention.
+    chosen = rng.choice(drawn, wanted, replace=False)
+    mentions = observations.mentions(chosen)
+    if len(mentions) > wanted:
+        chosen = chosen[: max(_LEAST, wanted * wanted // len(mentions))]
+        mentions = observations.mentions(chosen)
+    if len(mentions) > len(observations) // 5:
+        return observations, None
+    return observations.hold_out(mentions)
 
 
 def errors_by_rank(factors: Factors, engine: Engine, loss: Loss, held: Chunk) -> np.ndarray:

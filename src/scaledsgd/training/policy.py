@@ -34,7 +34,7 @@ class Policy:
     stretch: int = 1  # how many times d samples the next round takes
 
     columns: int = 0  # directions in use, where the policy chooses
-    useful: int = 0  # of those, directions that were seen to help
+    useful: int = -1  # of those, directions that were seen to help; -1 where nobody looked
     samples: int = 0  # seen since its last review
     until: int = 0  # samples after which the run will end, where that is known
 

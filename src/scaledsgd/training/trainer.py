@@ -48,6 +48,9 @@ class Trainer:
     P: Any = None  # diagonal, or a matrix a side where it follows every sample
     snapshot: Snapshot | None = None  # the state to come back to
     checkpoint: Any = None  # where the state goes after every epoch, if anywhere
+    data: Any = field(
+        default=None, repr=False
+    )  # the samples of the last run, as its engine has them
 
     def grow(self, shape) -> None:
         """Make room for a matrix of that shape, should it be larger."""
@@ -67,23 +70,26 @@ class Trainer:
         observations: Observations,
         *,
         epochs: int,
+        begin: int = 0,
         streaming: bool = False,
+        split: tuple[Observations, Chunk | None] | None = None,
         tol: float = 0.0,
         evaluations: int = 1,
         callbacks: Iterable[Callback] = (),
         verbose: bool = False,
     ) -> History:
-        """Pass over the observations `epochs` times, scoring `evaluations` times in each. What is
-        `streaming` comes by once: nothing is held out, and the truth may move."""
+        """Pass over the observations `epochs` times, but for those before `begin`, scoring
+        `evaluations` times in each. What is `streaming` comes by once: nothing is held out, and the
+        truth may move. `split` is what to train on and what is held out, where that is decided."""
         held = None
         if not streaming:
-            observations, held = self.policy.hold_out(observations, self.rng)
+            observations, held = split or self.policy.hold_out(observations, self.rng)
         self.factors = self.engine.packed(self.factors)
         shift = [side * self.factors.begin for side in self.loss.sides]
         given_back, held = held, held and Chunk(held.index + np.array(shift), held.targets)
         data = self.engine.samples(observations, shift, self.factors.X.dtype, self.rng)
-        parts = [data]
-        self.policy.until = 0 if streaming else self.samples + epochs * len(data)
+        parts, self.data = [data], data if split else None
+        self.policy.until = 0 if streaming else self.samples + (epochs - begin) * len(data)
         seen = data.fair(_EVALUATED)
         marks = [len(data) * k // evaluations for k in range(1, evaluations + 1)]
         marks = [mark for mark in marks if mark] or [len(data)]
@@ -94,7 +100,7 @@ class Trainer:
             if self.snapshot is None:
                 self._take_snapshot()
             with epoch_bar(verbose, epochs) as advance:
-                first = self.checkpoint.resume(self, seen) if self.checkpoint else 0
+                first = self.checkpoint.resume(self, seen) if self.checkpoint else begin
                 if self.history.stopped and self.checkpoint:  # it was over already
                     return self.history
                 for epoch in range(first, epochs):
@@ -110,7 +116,10 @@ class Trainer:
                         answers = [callback(told) for callback in callbacks]
                         if any(answer is True for answer in answers):
                             return self._stop("callback", streaming)
-                        if told.loss <= tol * nothing:
+                        deep = (
+                            self.factors.depth(self.policy.useful) if self.policy.automatic else 1.0
+                        )
+                        if told.loss <= tol * deep**2 * nothing:
                             return self._stop("tol", streaming)
                     verdict = self._review(epoch + 1, data, held, streaming)
                     if verdict:
@@ -188,7 +197,7 @@ class Trainer:
         a checkpoint finds again."""
         shift = [side * self.factors.begin for side in self.loss.sides]
         rng = np.random.default_rng([self.factors.seed, 4])
-        some = observations.of(held)
+        some = observations.of(Chunk(held.index.copy(), held.targets.copy()))
         return self.engine.samples(some, shift, self.factors.X.dtype, rng)
 
     def _refresh_and_begin(self, epoch: int) -> None:

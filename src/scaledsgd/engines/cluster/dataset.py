@@ -103,6 +103,10 @@ class DistributedObservations:
         """The samples without those at the positions, and those."""
         return replace(self, held_out=self._by_split(np.sort(positions))), self._picked(positions)
 
+    def mentions(self, positions: np.ndarray) -> np.ndarray:
+        """Those positions: whether an entry is named again elsewhere is not asked of all files."""
+        return positions
+
     def sampled(self, count: int, rng: np.random.Generator) -> Chunk:
         """Some of the samples, drawn at random."""
         everything = sum(split.count for split in self.splits)

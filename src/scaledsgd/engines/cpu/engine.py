@@ -66,6 +66,9 @@ class CpuEngine(NumpyAlgebra, Engine):
     def scale(self, X: np.ndarray, columns: np.ndarray) -> None:
         step_kernels.scale(X, columns.astype(X.dtype))
 
+    def shrink(self, X: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
+        step_kernels.shrink(X, rows.astype(X.dtype), columns.astype(X.dtype))
+
     def squares(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return choice_kernels.squares(choice_kernels.padded(X), X.shape[1], weights)
 

@@ -207,6 +207,14 @@ def scale(X, columns):
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
+def shrink(X, rows, columns):
+    """X_iq <- X_iq / (1 + rows_i columns_q)."""
+    for row in range(X.shape[0]):
+        for q in range(X.shape[1]):
+            X[row, q] /= 1 + rows[row] * columns[q]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _sherman_morrison(P, u, sign, Pu):
     """P <- (P^-1 + sign u u^T)^-1 in place; False, P untouched, where that is not positive."""
     r = len(u)

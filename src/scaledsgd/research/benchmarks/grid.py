@@ -18,11 +18,13 @@ from ...io.progress_bar import progress_bar
 from .. import report
 from .solvers import GOAL, METHODS, SHAPES, Problem, uniform_problem
 
+CLASSIC = ("auto", "ALS", "ScaledSGD", "SGD")
+
 # From white to a dark blue: in grey, darker is still more.
 _SHADES = LinearSegmentedColormap.from_list("solved", ["#ffffff", report.BLUE])
 
 # What has to be solved, as shares by shape and oversampling; no entry, no promise.
-_LEVELS = {
+_LEVELS: dict[str, dict[float, float]] = {
     "symmetric": {3: 0.75, 4: 0.9, 5: 0.97, 8: 1.0, 12: 1.0, 20: 1.0},
     "square": {3: 0.75, 4: 0.9, 5: 0.97, 8: 1.0, 12: 1.0, 20: 1.0},
     "6:1": {5: 0.9, 8: 1.0, 12: 1.0, 20: 1.0},
@@ -34,8 +36,8 @@ class Cell(NamedTuple):
 
     shape: str
     kappa: float
-    c: int
-    rank: int
+    c: float
+    rank: int  # 0 where it is to be found
     seed: int
 
 
@@ -94,13 +96,18 @@ def solve(job: tuple) -> Record:
 def run(
     make: Callable[[Cell], Problem],
     cells: Sequence[Cell],
-    methods: Sequence[str] = tuple(METHODS),
+    methods: Sequence[str] = CLASSIC,
     n_jobs: int = 2,
 ) -> list[Record]:
     """Every method on every cell, in several processes."""
     # The problems with the most samples first, so that no process is left with one at the end.
     order = sorted(cells, key=lambda cell: -cell.c)
-    jobs = [(make, cell, method) for cell in order for method in methods]
+    jobs = [
+        (make, cell, method)
+        for cell in order
+        for method in methods
+        if cell.rank or method == "auto"
+    ]
     return list(mapped(solve, jobs, n_jobs, "problems"))
 
 
@@ -205,7 +212,8 @@ def draw(records: Sequence[Record], r: int, shapes: Sequence[str], title: str) -
 def _name(kappa: float, rank: int, r: int) -> str:
     power = round(np.log10(kappa))
     conditioning = "1" if power == 0 else f"10$^{power}$"
-    return f"$\\kappa$ = {conditioning}, rank {'r' if rank == r else f'{rank // r}r'}"
+    named = "auto" if rank == 0 else "r" if rank == r else f"{rank // r}r"
+    return f"$\\kappa$ = {conditioning}, rank {named}"
 
 
 def _panel(axes, records: list[Record], rows: list, columns: list) -> None:

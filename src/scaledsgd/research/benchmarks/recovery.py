@@ -13,6 +13,7 @@ import numpy as np
 from ...io.atomic import replace_file
 from .. import report
 from ..demo import Result
+from ..synthetic import completion_problem
 from .evidence import distances, noise, timing
 from .grid import QUICK, Cell, Grid, Record, claims, draw, run, select, share
 from .solvers import METHODS, Problem, natural, uniform_problem
@@ -181,6 +182,73 @@ def _hard_table(records: Sequence[Record], which: Hard) -> list:
     ]
 
 
+# --- Few samples --------------------------------------------------------------------------------
+
+
+class Few(NamedTuple):
+    """Hardly more samples than numbers: c = samples / (r (m + n - r)), or, of a symmetric matrix,
+    samples / (r (d - (r - 1) / 2)). The grid above has c = samples / (r (m + n)), or / (r d), which
+    is less by a share of r / (m + n)."""
+
+    d: int = 300
+    r: int = 5
+    shapes: tuple[str, ...] = ("symmetric", "square")
+    kappas: tuple[float, ...] = (1.0, 1e2, 1e5)
+    oversampling: tuple[float, ...] = (1.3, 1.5, 2.0, 2.5)
+    seeds: int = 3
+
+    def cells(self) -> list[Cell]:
+        """
+        >>> len(Few(seeds=1).cells())
+        72
+        """
+        ranks = (self.r, 2 * self.r, 0)
+        axes = (self.shapes, self.kappas, self.oversampling, ranks, range(self.seeds))
+        return [Cell(*values) for values in product(*axes)]
+
+    def problem(self, cell: Cell) -> Problem:
+        d, r, symmetric = self.d, self.r, cell.shape == "symmetric"
+        numbers = r * (d - (r - 1) / 2) if symmetric else r * (2 * d - r)
+        drawn = completion_problem(
+            (d, d), r, cell.kappa, round(cell.c * numbers), cell.seed, symmetric
+        )
+        return natural(Problem(*drawn, symmetric))
+
+
+_FEW_METHODS = ("auto", "GNMR", "ALS")
+
+
+def few(quick: bool, n_jobs: int) -> Result:
+    """Few samples, against Gauss-Newton and ALS."""
+    which = Few(shapes=("square",), kappas=(1.0,), oversampling=(2.0,), seeds=1) if quick else Few()
+    records = run(which.problem, which.cells(), _FEW_METHODS, n_jobs=n_jobs)
+    ours = {record.cell: record for record in select(records, "auto")}
+    theirs = [r.cell for r in records if r.method != "auto" and r.solved]
+    missed = sorted({cell for cell in theirs if not ours[cell].solved})
+    silent = [r for r in ours.values() if not r.solved and r.setting != "undetermined"]
+    return Result(
+        "Few samples",
+        f"d = {which.d}, r = {which.r}, c = samples / (r (m + n - r)), or / (r (d - (r - 1) / 2)) "
+        "if symmetric, searched with rank r, 2r and, ours alone, auto. Of "
+        f"{len(set(theirs))} problems that GNMR or ALS solve, ours does not solve {len(missed)}, "
+        f"and of {len(ours)} in all {len(silent)} without saying so.",
+        ["solved", *(f"c = {c:g}" for c in which.oversampling)],
+        [
+            [f"{shape}, {method}, rank {'auto' if not rank else 'r' if rank == which.r else '2r'}",
+             *(f"{sum(r.solved for r in some)} of {len(some)}" for c in which.oversampling
+               if (some := select(records, method, shape=shape, rank=rank, c=c)))]
+            for shape in which.shapes
+            for method in _FEW_METHODS
+            for rank in (which.r, 2 * which.r, 0)
+            if rank or method == "auto"
+        ],
+        draw(records, which.r, which.shapes, f"Problems solved, of {which.seeds}"),
+        "Number of problems solved, of as many as there are seeds: the darker, the more.",
+        {"missed": [cell._asdict() for cell in missed], "silent": [r.facts() for r in silent],
+         "records": [record.facts() for record in records]},
+    )  # fmt: skip
+
+
 # --- All of it ----------------------------------------------------------------------------------
 
 PARTS: dict[str, Callable[[bool, int], Result]] = {
@@ -189,6 +257,7 @@ PARTS: dict[str, Callable[[bool, int], Result]] = {
     "noise": noise,
     "distances": distances,
     "hard": hard,
+    "few": few,
 }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ... import DivergenceError, MatrixCompleter
+from ...core.linalg import balance
 from ...core.observations import Observations
 from ...training.history import Progress
 from ...training.metrics import recovery_error
@@ -32,6 +33,8 @@ RIDGES = (0.3, 0.2)  # in units of als.complete: the best pair of eight between 
 # The training error bounds the error from below, but for the luck of the draw: while it is a
 # thousandth, whether the other is 1e-5 need not be asked.
 _WORTH_ASKING = 1e-3
+
+_GAUSS_NEWTON, _INNER = 50, 500  # steps of GNMR, and of the least squares in each
 
 _HUGE = 1e60  # the square of a product of such factors still fits a float64
 
@@ -147,10 +150,13 @@ class Outcome(NamedTuple):
 
 
 def auto(problem: Problem, rank: int, seed: int) -> Outcome:
-    """The defaults. What counts is the state that the estimator is left in."""
+    """The defaults, with rank="auto" for a rank of 0. What counts is the state that the estimator
+    is left in."""
     watch = Watch(problem, stop=False)
-    model = fit(problem, rank, seed, [watch])
+    model = fit(problem, rank or "auto", seed, [watch])
     error = problem.error(model.row_factors_, model.column_factors_)
+    if model.intercept_ or model.row_bias_.any():  # a model of another kind
+        error = np.inf
     return Outcome(error, watch.reached, model.history_.stopped)
 
 
@@ -169,7 +175,7 @@ def stepped(scaled: bool, problem: Problem, rank: int, seed: int) -> Outcome:
 
 
 def fit(
-    problem: Problem, rank: int, seed: int, callbacks: list, **settings: Any
+    problem: Problem, rank: int | str, seed: int, callbacks: list, **settings: Any
 ) -> MatrixCompleter:
     """A model in the state that its run ended in, be it that before it diverged."""
     model = MatrixCompleter(
@@ -177,8 +183,8 @@ def fit(
         callbacks=callbacks, **settings,
     )  # fmt: skip
     with warnings.catch_warnings():
-        # That a run diverged is a result here, and is reported as such.
-        warnings.simplefilter("ignore", RuntimeWarning)
+        # How a run ended is a result here, and is reported as such.
+        warnings.simplefilter("ignore")
         with suppress(DivergenceError):
             model.fit(problem.observations())
     return model
@@ -194,6 +200,37 @@ def alternating(problem: Problem, rank: int, seed: int) -> Outcome:
         return Outcome(watch.best, watch.reached, f"ridge {ridge:g}")
 
     return best_of(map(attempt, RIDGES))
+
+
+def gauss_newton(problem: Problem, rank: int, seed: int) -> Outcome:
+    """Gauss-Newton on both factors with the update of least norm (GNMR, after Zilber and Nadler),
+    from the spectral start. With more directions than there are it takes minutes: not tried."""
+    if rank != problem.left.shape[1]:
+        return Outcome(np.inf, None, "not tried")
+    entries = problem.entries().tocoo()
+    (i, j), y, (m, n) = entries.coords, entries.data, problem.shape
+    right = als.spectral_start(sp.csr_array(entries), rank, seed)
+    known = len(y) / (m * n)
+    left = (sp.csr_array(entries) @ right) / known / np.maximum((right**2).sum(axis=0), 1e-300)
+    watch, count = Watch(problem, stop=True), np.arange(len(y))
+    for _ in range(_GAUSS_NEWTON):
+        T, U, _ = balance(left.T @ left, right.T @ right)
+        left, right = left @ T, right @ U
+        e = y - np.einsum("tr,tr->t", left[i], right[j])
+        if watch.sees(left, right) or np.abs(e).max() < 1e-14 * np.abs(y).max():
+            break
+        columns = [*(i * rank + q for q in range(rank)), *((m + j) * rank + q for q in range(rank))]
+        values = [*right[j].T, *left[i].T]
+        rows = np.tile(count, 2 * rank)
+        J = sp.csr_array(
+            (np.concatenate(values), (rows, np.concatenate(columns))),
+            shape=(len(y), (m + n) * rank),
+        )
+        step = sp.linalg.lsmr(J, e, atol=1e-12, btol=1e-12, maxiter=_INNER)[0].reshape(m + n, rank)
+        left, right = left + step[:m], right + step[m:]
+        if not np.isfinite(left).all():
+            break
+    return Outcome(watch.best, watch.reached)
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Outcome:
@@ -213,6 +250,7 @@ def best_of(outcomes: Iterable[Outcome]) -> Outcome:
 METHODS: dict[str, Callable[[Problem, int, int], Outcome]] = {
     "auto": auto,
     "ALS": alternating,
+    "GNMR": gauss_newton,
     "ScaledSGD": partial(stepped, True),
     "SGD": partial(stepped, False),
 }

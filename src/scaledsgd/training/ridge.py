@@ -1,0 +1,231 @@
+"""Noisy entries: a mean, a bias for every row and column, and many directions held back by a ridge.
+
+Where noise is most of what is seen, as in ratings, no direction is sure and many help a little. The
+loss is then that of a weighted trace norm::
+
+    1/2 sum (mu + b_i + c_j + <l_i, r_j> - y_ij)^2
+        + lambda / 2 (sum_i w_i |l_i|^2 + sum_j w_j |r_j|^2)
+
+with w the square root of a row's number of entries. Steps are those of every round, with
+P = 1 / (S + eta), where eta is what the ridge adds to a typical row; between rounds rows shrink by
+the ridge's own closed form. In a matrix of noise alone the largest direction is as long as
+`_edge`: lambda is a share of that, found on held-out entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..core.factors import Factors
+from ..core.losses import Loss
+from ..core.observations import Chunk, Observations
+from ..engines.base import Engine, Samples
+
+_SHARE, _APART = 0.65, 1.3  # of the edge, to begin with, and from one share to the next
+_LEAST = 0.1  # the share by which P is damped at least, and below which none is tried
+# In an epoch a typical row goes this share of the way to its best place, to first order: to begin
+# with, and to judge by.
+_THETA, _CALM = 1.0, 0.1
+_SHOWS = 0.01  # of the residuals: the entries of a direction that has grown
+_CAP = 1.7  # of a residual that a step may undo
+_GROWTH, _TRIAL, _FINISH = 8, 2, 5  # epochs until directions have grown, of a trial, and at the end
+_START = 0.01  # entries of X_0 on the geometric mean of both sides, in units of the targets' root
+_HELD, _MOST = 0.03, 20_000  # of the samples judge the shares, and no more than so many
+_REFRESHED = 4  # epochs from one refresh to the next: the spectrum moves slowly, P hardly with it
+_SEEN = 100_000  # samples that show what a residual is
+
+
+@dataclass
+class Biases:
+    """What is subtracted from the targets: mu + b_i + c_j.
+
+    >>> some = Chunk(np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), np.array([1.0, 2.0, 3.0, 4.0]))
+    >>> Biases.fit(some, (2, 2)).of(some.index).round(1)  # of two entries each, held back
+    array([1.6, 2.2, 2.8, 3.4])
+    """
+
+    mean: float
+    rows: np.ndarray
+    columns: np.ndarray
+
+    @classmethod
+    def fit(cls, seen: Chunk | Observations, shape: tuple[int, int]) -> Biases:
+        mean = float(seen.targets.mean(dtype=np.float64))
+        biases = cls(mean, np.zeros(shape[0]), np.zeros(shape[1]))
+        biases.improve(seen.index.T, seen.targets - mean, sweeps=5)
+        return biases
+
+    def of(self, index: np.ndarray) -> np.ndarray:
+        """Args: index (n, 2). Returns: what is subtracted from each target (n,)."""
+        i, j = index.T
+        return self.mean + self.rows[i] + self.columns[j]
+
+    def improve(self, index, residuals: np.ndarray, sweeps: int) -> None:
+        """Fit columns and rows by turns, those of few entries held back.
+        Args: index, rows and columns; residuals, of the mean and all but the biases."""
+        i, j = index
+        n, m = (np.bincount(side, minlength=len(own)) for side, own in
+                ((j, self.columns), (i, self.rows)))  # fmt: skip
+        n, m = (np.maximum(count + np.sqrt(count), 1) for count in (n, m))
+        for _ in range(sweeps):
+            self.columns = np.bincount(j, residuals - self.rows[i], minlength=len(n)) / n
+            self.rows = np.bincount(i, residuals - self.columns[j], minlength=len(m)) / m
+
+    def grow(self, shape: tuple[int, int]) -> None:
+        """Rows and columns that are new have no bias."""
+        self.rows, self.columns = (
+            np.append(own, np.zeros(max(0, rows - len(own))))
+            for own, rows in zip((self.rows, self.columns), shape, strict=True)
+        )
+
+
+def starting_scale(size: float, shape: tuple[int, int]) -> tuple[float, float]:
+    """Of the entries of X_0 on either side, for residuals of that size."""
+    ratio = (shape[1] / shape[0]) ** 0.25
+    return _START * np.sqrt(size) * ratio, _START * np.sqrt(size) / ratio
+
+
+@dataclass
+class RidgeTrainer:
+    """Learns factors of a two-sided matrix, and what is to be added to their product."""
+
+    factors: Factors
+    loss: Loss
+    engine: Engine
+    rng: np.random.Generator
+    biases: Biases
+    biased: bool = True  # whether biases are learned
+    share: float = _SHARE  # lambda, as a share of the edge of noise
+    rms: float = 0.0  # of the residuals that biases leave
+    samples: int = 0
+    weights: Any = field(default=None, repr=False)  # of the rows of X
+    _epoch: int = 0
+
+    @property
+    def ridge(self) -> float:
+        """lambda: in a matrix of noise of this size, with rows of these weights, the largest
+        direction is as long as `share` = 1 says."""
+        return self.share * self.rms * self._edge
+
+    @property
+    def _edge(self) -> float:
+        m, n = self.factors.shape
+        return (m / n) ** 0.25 + (n / m) ** 0.25
+
+    def tune(self, data: Observations, held: Chunk, share: float | None = None) -> float:
+        """Learn from the data with the share that is best for entries drawn from them, or with the
+        one that is given. Returns the error on what is held out."""
+        count = int(np.clip(_HELD * len(data), 1, _MOST))
+        chosen = np.zeros(len(data), bool)
+        chosen[self.rng.choice(len(data), count, replace=False)] = True
+        judges = Chunk(data.index[chosen], data.targets[chosen])
+        rest = data.of(Chunk(data.index[~chosen], data.targets[~chosen]))
+        self.share = share or _SHARE
+        own = self._samples(rest)
+        self.rms = float(np.sqrt(np.mean(np.square(own.fair(_SEEN).targets, dtype=np.float64))))
+        self._weigh(rest)
+        self._epochs(own, _THETA, _CALM, _GROWTH)
+        self._grow(own)
+        self._improve(own)
+        self._epochs(own, _CALM, _CALM, _TRIAL)
+        if share is None:
+            y = judges.targets - self.biases.of(judges.index)
+            self._tune(own, judges, y)
+        return self._held_out(held, held.targets - self.biases.of(held.index))
+
+    def finish(self, data: Observations, held: Chunk) -> None:
+        """Let the step go down to nothing, on all there is."""
+        index = np.concatenate([data.index, held.index])
+        everything = data.of(Chunk(index, np.concatenate([data.targets, held.targets])))
+        own = self._samples(everything)
+        self._weigh(everything)
+        self._improve(own)
+        self._epochs(own, _CALM, 0.0, _FINISH)
+        self._improve(own)
+
+    def _grow(self, data: Samples) -> None:
+        """Where a ridge of this size lets nothing grow from so small a start: begin without it."""
+        self.factors.refresh(self.engine)
+        size = self.rms * float(np.sqrt(np.prod(self.factors.shape)))
+        share, grown = self.share, 0
+        while self.factors.spectrum[0] < _SHOWS * size and grown < _GROWTH:
+            self.share, grown = 0.0, grown + 1
+            self._epochs(data, _THETA, _THETA, 1)
+            self.factors.refresh(self.engine)
+        self.share = share
+        if grown:
+            self._epochs(data, _THETA, _CALM, _GROWTH)
+
+    def _tune(self, data: Samples, held: Chunk, y: np.ndarray) -> None:
+        """Go to a smaller share, or else to a larger one, as long as that is better."""
+        best = self._held_out(held, y)
+        for direction in (-1, 1):
+            power = direction
+            while self.share > _LEAST:
+                before = self._state()
+                self.share *= _APART**power
+                self._epochs(data, _CALM, _CALM, _TRIAL)
+                error = self._held_out(held, y)
+                if error >= best:
+                    self._back(before)
+                    break
+                best, power = error, float(np.clip(1.5 * power, -2.25, 2.25))
+            if self.share != _SHARE:
+                return
+
+    def _state(self):
+        return self.factors.X.copy(), self.factors.spectrum.copy(), self.share
+
+    def _back(self, state) -> None:
+        self.factors.X[...], self.factors.spectrum, self.share = state
+
+    def _samples(self, data: Observations) -> Samples:
+        """A training copy, less the biases."""
+        centred = data.of(Chunk(data.index.copy(), data.targets - self.biases.of(data.index)))
+        shift = [side * self.factors.begin for side in self.loss.sides]
+        return self.engine.samples(centred, shift, self.factors.X.dtype, self.rng)
+
+    def _weigh(self, data: Observations) -> None:
+        i, j = data.index.T
+        counts = np.zeros(len(self.factors.X))
+        np.add(counts, np.bincount(i, minlength=len(counts)), out=counts)
+        right = counts[self.factors.begin :]
+        right += np.bincount(j, minlength=len(right))
+        self.weights = self.engine.put(np.sqrt(counts))
+
+    def _epochs(self, data: Samples, first: float, last: float, epochs: int) -> None:
+        """Pass over the data; in the end the step goes down to nothing."""
+        factors, (m, n) = self.factors, self.factors.shape
+        geo, total = np.sqrt(m * n), len(data)
+        for epoch in range(epochs):
+            if self._epoch % _REFRESHED == 0:
+                factors.refresh(self.engine)
+            self._epoch += 1
+            ridge = self.ridge
+            damped = max(self.share, _LEAST) * self.rms * self._edge
+            P = 1.0 / (factors.spectrum + damped * geo**1.5 / np.sqrt(total))
+            theta = first + (last - first) * epoch / epochs
+            rate = theta * m * n / total
+            self.engine.shrink(factors.X, self.weights, rate * ridge * P)
+            rates, squares = np.full(2, rate), 0.0
+            for portion in data.epoch(self.rng):
+                squares += self.engine.run(factors, P, rates, self.loss, portion, _CAP)
+            self.samples += total
+
+    def _improve(self, data: Samples) -> None:
+        """Fit the biases again to what the factors leave."""
+        if not self.biased:
+            return
+        i, j = (side - by for side, by in zip(data.index.T, (0, self.factors.begin), strict=True))
+        old = self.biases.rows[i] + self.biases.columns[j]
+        z = self.engine.scores(self.factors, data.index, self.loss)
+        self.biases.improve((i, j), data.targets - z + old, sweeps=2)
+        data.targets += (old - self.biases.rows[i] - self.biases.columns[j]).astype(z.dtype)
+
+    def _held_out(self, held: Chunk, y: np.ndarray) -> float:
+        index = held.index + np.array([0, self.factors.begin])
+        z = self.engine.scores(self.factors, index, self.loss)
+        return float(np.sqrt(np.mean((z - y) ** 2)))
