@@ -362,13 +362,18 @@ class Learner(Settings):
                 side.keep(count)
             raise
 
+    @property
+    def _smallest(self) -> float:
+        """The smallest targets that can be learned."""
+        return 1 / LARGEST[str(np.dtype(self.dtype))]
+
     def _start(self, observations: Observations) -> Trainer:
         self._check_settings(observations.shape)
         rank = self._search_rank(observations)
         largest = observations.largest
         if largest > LARGEST[str(np.dtype(self.dtype))]:
             raise ValueError(f"a target of {largest:g} is too large for dtype={self.dtype!r}")
-        if 0 < largest * LARGEST[str(np.dtype(self.dtype))] < 1:  # squares that vanish look solved
+        if 0 < largest < self._smallest:  # squares that vanish look solved
             raise ValueError(
                 f"targets of at most {largest:g} are too small for dtype={self.dtype!r}: scale them"
             )

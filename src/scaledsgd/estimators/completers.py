@@ -66,6 +66,13 @@ class Completer(Learner):
         if told:
             warnings.warn(f"not determined: {'; '.join(told)}", UndeterminedWarning, stacklevel=3)
 
+    @property
+    def _smallest(self) -> float:
+        """Where targets are brought to a size of one, it is the factors that must not vanish."""
+        if self.learning_rate != "auto" or self.objective.name == "logistic":
+            return super()._smallest
+        return 1e-60 if str(np.dtype(self.dtype)) == "float32" else 1e-300
+
     def _ways(self) -> dict:
         """Settings of a fit that not all have."""
         return {}
@@ -211,7 +218,8 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
             memory = {"row_bias": biases.rows, "column_bias": biases.columns,
                       "intercept": np.array([biases.mean, trainer.ridge])}  # fmt: skip
         known = all(
-            len(seen) == rows for seen, rows in zip(trainer.counts, self.factors.shape, strict=False)
+            len(seen) == rows
+            for seen, rows in zip(trainer.counts, self.factors.shape, strict=False)
         )
         if trainer.noise is not None and known:
             seen = {f"seen{side}": counts for side, counts in enumerate(trainer.counts)}

@@ -123,8 +123,8 @@ def _arrays(model: Learner, held: dict[str, np.ndarray], facts: dict) -> dict[st
             f"weights{n}": Array("float64", (side,), 0, 1e30) for n, side in enumerate(sides)
         }
     if "intercept" in held and kind == "MatrixCompleter":
-        wanted |= {"row_bias": Array("float64", ("rows",)), "column_bias": Array("float64", ("columns",)),
-                   "intercept": Array("float64", (2,))}  # fmt: skip
+        wanted |= {"row_bias": Array("float64", ("rows",)), "intercept": Array("float64", (2,)),
+                   "column_bias": Array("float64", ("columns",))}  # fmt: skip
     if "noise" in held and kind == "MatrixCompleter":
         wanted |= {"noise": Array("float64", (1,), 0), "seen0": Array("int64", ("rows",), 0),
                    "seen1": Array("int64", ("columns",), 0)}  # fmt: skip

@@ -12,6 +12,7 @@ is not enough.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -466,12 +467,13 @@ class Completion(Trainer):
 
     def _count(self, rest: Observations, held: Chunk | None) -> None:
         """How often every row and column is seen."""
-        seen = [index for _, index, _ in rest.blocks()] + ([] if held is None else [held.index])
-        self.counts = []
-        for side, columns in sorted(rest.sides().items()):
-            rows = rest.shape[side]
-            named = (np.bincount(index[:, columns].ravel(), minlength=rows) for index in seen)
-            self.counts.append(sum(named, np.zeros(rows, np.int64)))
+        counts = {side: np.zeros(rest.shape[side], np.int64) for side in rest.sides()}
+        parts = (index for _, index, _ in rest.blocks())
+        for index in parts if held is None else chain(parts, [held.index]):
+            for side, columns in rest.sides().items():
+                for column in columns:
+                    counts[side] += np.bincount(index[:, column], minlength=len(counts[side]))
+        self.counts = [counts[side] for side in sorted(counts)]
         self.counts = (self.counts * 2)[:2]
 
     def _calibrate(self, held: Chunk | None) -> None:
