@@ -195,15 +195,18 @@ class Completion(Trainer):
     def _attempts(self, rest: Observations, held: Chunk | None, epochs: int, how: dict) -> None:
         """Steps, and what else is worth a try."""
         known, begin = held is not None and not self.policy.whole, 0
+        self._count(rest, held)
         if known and self.regularization not in ("auto", 0):
             self._ridged(rest, held, force=True)
             return
         rated = self.loss.name == "squared" and self.factors.rows is not None
         rated = rated and self.regularization == "auto" and self.center in ("auto", True)
         self._asks = ("noise",) * rated + ("slow",) if known and epochs >= _SLOW else ()
+        more = bool(self._asks)
         while True:
             Trainer.run(self, rest, epochs=epochs, begin=begin, split=(rest, held), **how)
-            rest = self._returned(rest)
+            if more:
+                rest = self._returned(rest)
             why, begin = self.history.stopped, round(self.history.records[-1]["epoch"])
             sparse = len(rest) < _SPARSE * self._numbers(max(self.policy.useful, 1))
             if why in ("solved", "tol") and "slow" in self._asks and sparse:
@@ -214,7 +217,8 @@ class Completion(Trainer):
                 self._asks = tuple(ask for ask in self._asks if ask != "slow")
                 if self._finished(rest, held):
                     break
-            if held and self.loss.name == "distance" and self._from_paths(rest, held):
+            paths = more and self.loss.name == "distance"
+            if paths and held and self._from_paths(rest, held):
                 break
             if held and "noise" in self._asks and why != "slow" and self._is_noisy(held):
                 self._asks = tuple(ask for ask in self._asks if ask != "noise")
@@ -299,7 +303,6 @@ class Completion(Trainer):
         policy.useful = policy.columns = factors.rank
         policy.rms = policy.train = run.rms
         policy.held = policy.last = self.held_error = error
-        self._count(rest, held)
         factors.refresh(self.engine)
         self._calibrate(held)
         self.samples += run.samples
@@ -442,7 +445,6 @@ class Completion(Trainer):
         policy, factors, squared = self.policy, self.factors, self.loss.name == "squared"
         if policy.whole or self.history.stopped == "callback":
             return
-        self._count(rest, held)
         if held is not None and np.isfinite(policy.held):
             self.held_error = policy.held
             # The best of many epochs and ranks is better than nothing by chance alone.
