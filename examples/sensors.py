@@ -14,6 +14,7 @@ truth, the misfit of the ranges gives the failure away: it is far above their no
 """
 
 import argparse
+import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,7 +22,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial import KDTree
 
-from scaledsgd import DistanceCompleter
+from scaledsgd import DistanceCompleter, UndeterminedWarning
 
 SENSORS, ANCHORS, NOISE = 400, 8, 0.01
 FIELD = 1000.0  # metres
@@ -31,6 +32,7 @@ PASSES = 300  # over the ranges, after the start
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--out", default="sensors.png", help="the picture")
 out = parser.parse_args().out
+warnings.simplefilter("ignore", UndeterminedWarning)  # which networks are too sparse is shown below
 rng = np.random.default_rng(0)
 truth = FIELD * rng.random((SENSORS, 2))
 anchors = np.arange(ANCHORS)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .io.model_file import ModelFileError
     from .serving.client import Client
     from .streaming.stream import learn_many
-    from .training.history import DivergenceError
+    from .training.history import DivergenceError, UndeterminedWarning
 
 __version__ = "0.1.0"
 
@@ -32,6 +32,7 @@ _HOMES = {
     "Observations": "core.observations",
     "RayEngine": "engines.cluster.engine",
     "DivergenceError": "training.history",
+    "UndeterminedWarning": "training.history",
     "ModelFileError": "io.model_file",
     "learn_many": "streaming.stream",
     "Client": "serving.client",
@@ -47,6 +48,7 @@ __all__ = [
     "Observations",
     "RayEngine",
     "Recommender",
+    "UndeterminedWarning",
     "learn_many",
     "load",
 ]

@@ -11,12 +11,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from .options import Encoding, Json, NoHeader, Separator, flag, number, whole
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..estimators.base import Learner
     from ..io.text_format import TextFormat
     from ..serving.access import Tokens
@@ -208,6 +209,8 @@ def _service(
 
 
 def _known(path: Path, text: TextFormat) -> Known:
+    import numpy as np
+
     from ..io.readers import open_file
     from ..serving.answers import Known
 
@@ -218,6 +221,8 @@ def _known(path: Path, text: TextFormat) -> Known:
 
 
 def _anchors(path: Path, model: Learner, text: TextFormat) -> tuple[list, np.ndarray]:
+    import numpy as np
+
     from ..estimators.completers import DistanceCompleter
     from ..io.ids import typed_id
     from ..io.readers import open_file
