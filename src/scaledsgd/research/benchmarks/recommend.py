@@ -338,7 +338,9 @@ def _draw_optimisers(curves: dict[str, dict[str, list[float]]], title: str) -> F
         picture = Figure(figsize=(10, 4), layout="constrained")
         panels = picture.subplots(1, len(curves), sharey=True)
         for axes, (product, methods) in zip(panels, curves.items(), strict=True):
-            for (name, curve), line in zip(methods.items(), report.LINES, strict=False):
+            thin = report.LINES[0] | {"linewidth": 1.0, "marker": "."}
+            lines = (*report.LINES[:3], thin)  # the last is ScaledSGD, too, in half of the epochs
+            for (name, curve), line in zip(methods.items(), lines, strict=True):
                 axes.plot(range(1, len(curve) + 1), curve, label=name, **line)
             axes.axhline(methods["SGD"][-1], color=report.GREY, linewidth=0.8)
             axes.set(xlabel="epochs", title=product)
