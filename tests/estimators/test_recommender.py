@@ -202,6 +202,13 @@ def test_wrong_weights_are_refused_in_one_line(column, told):
     assert "\n" not in str(why.value)
 
 
+@pytest.mark.parametrize("name", ["ridge", "alpha0", "temperature", "contrast"])
+def test_settings_beyond_what_float32_can_step_with_are_refused(name):
+    model = Recommender(rank=2, random_state=0, **{name: 1e30})
+    with pytest.raises(ValueError, match=f"{name}=1e.30 is not"):
+        model.fit(drawn(), **NAMES)
+
+
 def test_wrong_weights_are_told_by_their_place_in_the_input():
     """And not by that among the events in the order of their times."""
     table = {"user": [1, 1, 2], "item": [1, 2, 1], "weight": [1.0, 1.0, -1.0], "time": [3, 2, 1]}

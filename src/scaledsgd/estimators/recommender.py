@@ -65,7 +65,7 @@ class Recommender(Learner):
     _legal = (
         SETTINGS
         | dict.fromkeys(
-            ("temperature", "contrast", "ridge", "alpha0"), Either("auto", Number(0, above=True))
+            ("temperature", "contrast", "ridge", "alpha0"), Either("auto", Number(1e-9, 1e9))
         )
         | {
             "rank": Number(1, 2**31 - 1, whole=True),
