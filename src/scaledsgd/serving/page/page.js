@@ -374,6 +374,16 @@ function finder(label, what, onpick) {
     list.hidden = document.activeElement !== input;
     input.setAttribute("aria-expanded", String(!list.hidden));
   }
+  /** Take the first of what is typed, not of what was found before; whoever types on keeps the text. */
+  async function enter(text) {
+    const told = await api(`v1/search?what=${what}&limit=12&q=${enc(text)}`).catch(() => ({ found: [] }));
+    if (input.value !== text) {
+      if (told.found.length) onpick(told.found[0]);
+      return;
+    }
+    found = told.found;
+    pick(0);
+  }
   input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(look, 90); });
   input.addEventListener("focus", look);
   input.addEventListener("blur", close);
@@ -383,7 +393,7 @@ function finder(label, what, onpick) {
       else if (found.length) select((at + (event.key === "ArrowDown" ? 1 : -1) + found.length) % found.length);
     } else if (event.key === "Enter") {
       if (of === input.value) pick(at);
-      else look().then(() => pick(0)); // of what is typed, not of what was found before
+      else enter(input.value);
     }
     else if (event.key === "Escape") close();
     else return;
