@@ -2,14 +2,18 @@
 
     python benchmarks/mutants.py                    # all of them, two at a time
     python benchmarks/mutants.py training core      # some rooms, or names (a part of one will do)
-    python benchmarks/mutants.py --list
+    python benchmarks/mutants.py --jobs 16          # as many at a time as there are cores
+    python benchmarks/mutants.py --list             # which there are, and do all fit the source?
 
 Each mutation replaces one text, which must be in its file exactly once, in a copy of the package;
 the working tree is never touched. A mutant is killed if a test fails (or hangs, or crashes), and
-has survived if all pass. The list is in mutants.toml: a mutation that changes nothing that anybody
-could observe says `equivalent = "why"`, and does not count.
+has survived if all pass; one that was stopped by the clock counts as killed, and is named at the
+end, since on a busy machine it may be slow alone. Tests that fail without any mutation (where an
+extra is missing) count for nothing. The list is in mutants.toml: a mutation that changes nothing
+that anybody could observe says `equivalent = "why"`, and does not count.
 
-Ends with status 1 if fewer than 90% are killed, or fewer than 85% in training and core/factors.
+Ends with status 1 if fewer than 90% are killed, or fewer than 85% in training and core/factors, or
+if some could not be run. Needs `.[test]`, no network, and about a gigabyte of memory a job.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from queue import SimpleQueue
@@ -67,6 +72,11 @@ class Mutant(NamedTuple):
     def at_heart(self) -> bool:
         return self.file.startswith(HEART)
 
+    @property
+    def compiled(self) -> bool:
+        text = (SOURCE / self.file).read_text()
+        return any(word in text for word in COMPILED)
+
     def text(self, source: Path) -> str:
         """The file with the mutation; an error if it does not fit the file any more."""
         text = (source / self.file).read_text()
@@ -107,38 +117,30 @@ def mutants() -> list[Mutant]:
     return found
 
 
-def run_pytest(paths: list[str], folder: Path, cache: str, log: Path) -> None:
-    """In a process that has nothing of the package yet: tests against the copy in a folder."""
+def run_pytest(paths: list[str], folder: Path, room: Path, cold: bool) -> None:
+    """In a process that has nothing of the package yet: tests against the copy in a folder. What
+    they say goes to room/log, and what is compiled anew to room, if nothing old may be used."""
     os.setsid()
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    handle = os.open(room / "log", os.O_WRONLY | os.O_CREAT)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.chdir(ROOT)
-    os.environ |= {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    cache = str(room) if cold else ""  # beside the files
+    os.environ |= {
+        "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": cache,
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+    }  # fmt: skip
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(folder / "src"))
-    import hypothesis.configuration
     import numba
     import pytest
 
-    hypothesis.configuration.set_hypothesis_home_dir(folder / "hypothesis")
-    if cache:
-        os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = cache  # type: ignore[attr-defined]
-    options = [
-        "-c",
-        str(ROOT / "pyproject.toml"),
-        "--rootdir",
-        str(ROOT),
-        "-x",
-        "-q",
-        "--hypothesis-seed=0",
-        "-p",
-        "no:cacheprovider",
-        "--no-header",
-    ]
+    numba.config.CACHE_DIR = cache  # type: ignore[attr-defined]
+    told = f"-c {ROOT / 'pyproject.toml'} --rootdir {ROOT} -x -q --hypothesis-seed=0 --no-header"
+    options = f"{told} -p no:cacheprovider --tb=line -W ignore".split()
     if not any("::" in path for path in paths):
         options += ["-m", "not slow"]
-    status = int(pytest.main([*options, "--tb=line", "-W", "ignore", *paths]))
+    status = int(pytest.main([*options, *paths]))
     sys.stdout.flush()
     os._exit(status)  # threads of the tests may still be there
 
@@ -146,50 +148,52 @@ def run_pytest(paths: list[str], folder: Path, cache: str, log: Path) -> None:
 class Workshop:
     """A copy of the package, in which one mutant is tried after the other."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, source: Path = SOURCE):
         self.folder, self.source = folder, folder / "src" / "scaledsgd"
         # With the caches of Numba, which go by the times of the files.
-        shutil.copytree(SOURCE, self.source, copy_function=shutil.copy2)
+        shutil.copytree(source, self.source, copy_function=shutil.copy2)
 
-    def run(self, tests, *, cold: bool = False) -> tuple[int | None, str]:
+    def run(self, tests: Iterable[str], *, cold: bool = False) -> tuple[int | None, str]:
         """Status of pytest, None if it had to be stopped, and what it said."""
         paths = [test.replace("src/", f"{self.folder}/src/", 1) for test in tests]
-        log = self.folder / "log"
-        with tempfile.TemporaryDirectory(dir=self.folder) as cache:
-            process = SERVER.Process(
-                target=run_pytest, args=(paths, self.folder, cache if cold else "", log)
-            )
+        with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as room:
+            process = SERVER.Process(target=run_pytest, args=(paths, self.folder, Path(room), cold))
             process.start()
             process.join(SECONDS)
             if process.is_alive():
                 os.killpg(process.pid, signal.SIGKILL)  # it is the first of its group
                 process.join()
                 return None, "stopped"
-        return process.exitcode, log.read_text(errors="replace")
+            return process.exitcode, Path(room, "log").read_text(errors="replace")
 
-    def outcome(self, mutant: Mutant) -> str:
-        """ "killed", "survived", or what went wrong."""
+    def outcome(self, mutant: Mutant, useless: set[str]) -> str:
+        """ "killed", "stopped" by the clock, "survived", or what went wrong."""
+        tests = [test for test in mutant.tests if test not in useless]
+        if not tests:
+            return "not run"
         path = self.source / mutant.file
-        text = mutant.text(SOURCE)
         try:
-            path.write_text(text)
-            code, said = self.run(mutant.tests, cold=any(word in text for word in COMPILED))
+            path.write_text(mutant.text(SOURCE))
+            code, said = self.run(tests, cold=mutant.compiled)
         finally:
             shutil.copy2(SOURCE / mutant.file, path)
         if code == 0:
             return "survived"
-        if code is None or code == 1 or code < 0:  # a crash is noticed, too
+        if code is None:
+            return "stopped"
+        if code == 1 or code < 0:  # a crash is noticed, too
             return "killed"
         return f"pytest ended with {code}: {said[-2000:]}"
 
 
 def select(found: list[Mutant], words: list[str]) -> list[Mutant]:
-    """Those whose room is named, or whose name or file contains a word."""
-    if not words:
-        return found
-    return [
-        m for m in found if any(w == m.room or w in m.name or w in m.file for w in words)
-    ]  # fmt: skip
+    """Those whose room is named, or whose name or file contains a word that is no room."""
+    rooms = {m.file.partition("/")[0] for m in found}
+
+    def meant(m: Mutant, word: str) -> bool:
+        return m.file.startswith(f"{word}/") if word in rooms else word in m.name or word in m.file
+
+    return [m for m in found if any(meant(m, word) for word in words)] if words else found
 
 
 def main() -> int:
@@ -204,48 +208,59 @@ def main() -> int:
             print(f"{m.room:<14} {m.name:<40} {m.equivalent and '= '}{m.equivalent}")
         print(f"{len(chosen)} mutants")
         return 0
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     began, outcomes = time.monotonic(), {}
-    with tempfile.TemporaryDirectory(prefix="mutants-") as home:
+    with (
+        tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as home,
+        ThreadPoolExecutor(given.jobs) as pool,
+    ):
+        first = Workshop(Path(home, "0"))
+        tests = sorted({test for m in chosen for test in m.tests})
+        useless = set()
+        for test, (code, said) in zip(
+            tests, pool.map(lambda t: first.run([t]), tests), strict=True
+        ):
+            if code != 0:
+                useless.add(test)
+                print(f"fails without any mutation: {test}: {said[-500:]}", flush=True)
+        print(f"{len(tests)} tests: {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+        # The others begin with what the first has compiled.
         workshops: SimpleQueue[Workshop] = SimpleQueue()
-        for n in range(given.jobs):
-            workshops.put(Workshop(Path(home, str(n))))
-        first = workshops.get()
-        code, said = first.run(sorted({test for m in chosen for test in m.tests}))
         workshops.put(first)
-        if code != 0:
-            sys.exit(f"the tests fail without any mutation:\n{said}")
+        for n in range(1, given.jobs):
+            workshops.put(Workshop(Path(home, str(n)), first.source))
 
         def attempt(mutant: Mutant) -> tuple[Mutant, str, float]:
             clock, workshop = time.monotonic(), workshops.get()
             try:
-                return mutant, workshop.outcome(mutant), time.monotonic() - clock
+                return mutant, workshop.outcome(mutant, useless), time.monotonic() - clock
             finally:
                 workshops.put(workshop)
 
-        with ThreadPoolExecutor(given.jobs) as pool:
-            for mutant, outcome, seconds in pool.map(attempt, chosen):
-                outcomes[mutant] = outcome
-                told = "equivalent" if mutant.equivalent and outcome == "survived" else outcome
-                print(
-                    f"{told:<10} {mutant.room:<16} {mutant.name:<40} {seconds:5.1f} s", flush=True
-                )
+        # Those that take longest, to compile, begin.
+        runs = [pool.submit(attempt, m) for m in sorted(chosen, key=lambda m: not m.compiled)]
+        for run in as_completed(runs):
+            mutant, outcome, seconds = run.result()
+            outcomes[mutant] = outcome
+            told = "equivalent" if mutant.equivalent and outcome == "survived" else outcome
+            print(f"{told:<10} {mutant.room:<16} {mutant.name:<40} {seconds:5.1f} s", flush=True)
     return summary(outcomes, time.monotonic() - began)
 
 
 def summary(outcomes: dict[Mutant, str], seconds: float) -> int:
     """Prints a table by room and returns the status."""
-    faults = [m.name for m, told in outcomes.items() if told not in ("killed", "survived")]
+    noticed = {m for m, told in outcomes.items() if told in ("killed", "stopped")}
+    faults = [m.name for m, told in outcomes.items() if m not in noticed and told != "survived"]
     counted = [m for m in outcomes if not m.equivalent]
     print(f"\n{'room':<16} killed  survived  equivalent")
     for room in sorted({m.room for m in outcomes}):
         own = [m for m in outcomes if m.room == room]
-        killed = sum(outcomes[m] == "killed" for m in own if not m.equivalent)
+        killed = sum(m in noticed for m in own if not m.equivalent)
         alike = sum(bool(m.equivalent) for m in own)
         print(f"{room:<16} {killed:>6}  {len(own) - alike - killed:>8}  {alike:>10}")
 
     def share(some: list[Mutant]) -> float:
-        return sum(outcomes[m] == "killed" for m in some) / len(some) if some else 1.0
+        return sum(m in noticed for m in some) / len(some) if some else 1.0
 
     overall, heart = share(counted), share([m for m in counted if m.at_heart])
     print(f"killed {overall:.1%} of {len(counted)}, {heart:.1%} in {' and '.join(HEART)}", end="")
@@ -253,7 +268,10 @@ def summary(outcomes: dict[Mutant, str], seconds: float) -> int:
     survived = [m.name for m in counted if outcomes[m] == "survived"]
     if survived:
         print(f"survived: {', '.join(survived)}")
-    wrong = [m.name for m in outcomes if m.equivalent and outcomes[m] == "killed"]
+    stopped = [m.name for m, told in outcomes.items() if told == "stopped"]
+    if stopped:
+        print(f"killed by the clock, after {SECONDS} s: {', '.join(stopped)}")
+    wrong = [m.name for m in outcomes if m.equivalent and m in noticed]
     if wrong:
         print(f"called equivalent, and killed: {', '.join(wrong)}")
     if faults:

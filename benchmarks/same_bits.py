@@ -18,11 +18,27 @@ from pathlib import Path
 
 import numpy as np
 
-from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, RayEngine, learn_many, load
+from scaledsgd import (
+    DistanceCompleter,
+    ItemRanker,
+    MatrixCompleter,
+    RayEngine,
+    Recommender,
+    learn_many,
+    load,
+)
 from scaledsgd.cli.main import main
 
 Case = Callable[[], object]
 SEED = {"random_state": 0}
+
+# Of a recommender: what it would search for, so that its steps alone are compared. (The softmax
+# begins from a squared loss that is held back too much, or that would be kept.)
+FOUND = {
+    "squared": {"alpha0": 0.1, "ridge": 1.0},
+    "softmax": {"temperature": 0.3, "contrast": 1.0, "product": "cosine", "alpha0": 100.0},
+    "bpr": {"ridge": 1.0},
+}
 
 
 def entries(d: int, n: int, rank: int, share: float, kappa: float = 100.0) -> dict:
@@ -87,6 +103,7 @@ def cases(folder: str) -> Iterator[tuple[str, Case]]:
     square = whole @ whole.T
     index, nearer = triplets(400, 40_000)
     many, order = triplets(2000, 400_000)
+    chosen = {name: choices(2000, 400, 20)[name] for name in ("user", "item")}
     for jobs in (1, 2):
         how = {"n_jobs": jobs, **SEED}
         yield (
@@ -98,6 +115,14 @@ def cases(folder: str) -> Iterator[tuple[str, Case]]:
             lambda how=how: DistanceCompleter(2, epochs=40, **how).fit(distances(150)),
         )
         yield f"bpr {jobs}", lambda how=how: ItemRanker(3, epochs=3, **how).fit(many, order)
+        for loss, found in FOUND.items():
+            made = {"loss": loss, "epochs": 4, **found, **how}
+            yield (
+                f"choices, {loss} {jobs}",
+                lambda made=made: Recommender(4, **made).fit(chosen, user="user", item="item"),
+            )
+    wrong = small | {"value": small["value"] + 30 * (np.arange(len(small["value"])) % 40 == 0)}
+    yield "huber", lambda: MatrixCompleter(3, loss="huber", epochs=20, **SEED).fit(wrong, **NAMES)
     small32 = {"dtype": "float32", **SEED}
     yield (
         "logistic",

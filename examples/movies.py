@@ -1,7 +1,13 @@
-"""A map of films, drawn from nothing but who gave how many stars to what.
+"""
+A map of films, drawn from nothing but stars
+============================================
+
+Who gave how many stars to what is enough to tell which films are alike.
 
 With the folder of a MovieLens data set (`scaledsgd data movielens-small` fetches one) the films
 have names; without it, ratings of the same kind are made up.
+
+As a script::
 
     python examples/movies.py [ml-latest-small] [--out movies.png]
 """
@@ -24,7 +30,7 @@ MADE_UP = (600, 1500, 45_000)  # users, films, ratings
 SIDES = ((0, 7), "center"), ((0, -15), "center"), ((8, -3), "left"), ((-8, -3), "right")  # of a dot
 SHOWN = 120  # films on the map: what more people rated is known better, and by more readers
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = argparse.ArgumentParser(description="A map of films, drawn from nothing but stars.")
 parser.add_argument("folder", nargs="?", help="with ratings.csv and movies.csv of MovieLens")
 parser.add_argument("--out", default="movies.png", help="the picture")
 options = parser.parse_args()
@@ -37,7 +43,11 @@ else:
     users, films = np.arange(table.shape[0]), np.arange(table.shape[1])
     titles = {film: f"film {film}" for film in films.tolist()}
 
-# A table of ratings like any other: three columns, best known film first.
+# %%
+# Learn from ratings
+# ------------------
+# A table like any other: three columns, best known film first.
+
 table = table.tocsc()
 counts = np.diff(table.indptr)
 order = np.argsort(-counts, kind="stable")
@@ -54,7 +64,11 @@ for title in [t for t in WELL_KNOWN if t in numbers] or [titles[f] for f in film
     alike, _ = model.similar(numbers[title], k=5)
     print(f"{title}: {'; '.join(titles[film] for film in alike.tolist())}")
 
-# The map keeps neighbours together; its axes mean nothing.
+# %%
+# The map
+# -------
+# It keeps neighbours together; its axes mean nothing.
+
 vectors = model.vectors(films[:SHOWN])
 vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 places = TSNE(perplexity=12, init="pca", method="exact", random_state=0).fit_transform(vectors)

@@ -1,8 +1,12 @@
-"""Probabilities from yes or no: a matrix of which only single answers were ever seen.
+"""
+Probabilities from yes or no
+============================
 
 People were asked whether they agree with statements, each person some of the statements, once. The
 answer is a coin that falls on "yes" with a probability nobody saw. What are the probabilities,
 also where nobody was asked?
+
+As a script::
 
     python examples/one_bit.py [--out one_bit.png]
 """
@@ -16,12 +20,16 @@ from scaledsgd import MatrixCompleter
 
 PEOPLE, STATEMENTS, ASKED = 800, 600, 0.3
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = argparse.ArgumentParser(description="Probabilities from yes or no.")
 parser.add_argument("--out", default="one_bit.png", help="the picture")
 out = parser.parse_args().out
 
-# The truth: opinions lie on a circle, the nearer a statement is to a person the likelier the yes,
-# and some statements please everybody. As log odds that is a matrix of rank 3.
+# %%
+# Opinions
+# --------
+# They lie on a circle, the nearer a statement is to a person the likelier the yes, and some
+# statements please everybody. As log odds that is a matrix of rank 3.
+
 rng = np.random.default_rng(0)
 person = np.sort(rng.uniform(0, 2 * np.pi, PEOPLE))
 statement = np.sort(rng.uniform(0, 2 * np.pi, STATEMENTS))
@@ -32,12 +40,20 @@ truth = 1 / (1 + np.exp(-log_odds))
 asked = rng.random(truth.shape) < ASKED
 answers = np.where(asked, rng.random(truth.shape) < truth, np.nan)
 
+# %%
+# Learn from answers
+# ------------------
 # The rank is not given: the completer keeps the directions that help on answers it holds out.
+
 model = MatrixCompleter(rank="auto", loss="logistic", random_state=0).fit(answers)
 everywhere = np.indices(truth.shape).reshape(2, -1)
 learned = model.predict_proba(tuple(everywhere)).reshape(truth.shape)
 
+# %%
+# How good is that?
+# -----------------
 # Judged only where nobody was asked. Fresh coins there give the accuracy that a perfect model has.
+
 new = ~asked
 coins = rng.random(new.sum()) < truth[new]
 accuracy = np.mean((learned[new] > 0.5) == coins)
@@ -56,6 +72,10 @@ part = np.digitize(learned[new], edges[1:-1])
 called = [learned[new][part == b].mean() for b in range(10)]
 happened = [coins[part == b].mean() for b in range(10)]
 print(f"calibration off by at most {np.abs(np.subtract(called, happened)).max():.3f}")
+
+# %%
+# Before and after
+# ----------------
 
 plt.rcParams.update({"font.size": 11})
 figure, axes = plt.subplots(2, 2, figsize=(12, 9.5), layout="constrained")

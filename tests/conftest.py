@@ -1,15 +1,13 @@
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from shared_data import SHARED
 
 # Compiled kernels make the first example of a property slow, which says nothing about the property.
 settings.register_profile("default", deadline=None, max_examples=50)
 settings.load_profile("default")
-
-SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")

@@ -16,10 +16,10 @@ import numpy as np
 
 import scaledsgd
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, load
+from scaledsgd.cli.doctor import to_install
 from scaledsgd.core.losses import sigmoid
 
 SEED = {"random_state": 0}
-SERVING = ("jsonschema", "starlette", "uvicorn")
 
 
 def half_of(M: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -77,7 +77,7 @@ if __name__ == "__main__":
             try:
                 import_module(module.name)
             except ModuleNotFoundError as why:
-                if str(why.name).split(".")[0] not in SERVING:  # of the extra `serve`
+                if not to_install(why.name):  # that of an extra may lack
                     raise
     for loss, limit in LIMITS.items():
         start = time.perf_counter()

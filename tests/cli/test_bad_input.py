@@ -242,7 +242,7 @@ def test_whatever_takes_long_says_so(run, monkeypatch):
     run("fit", "a.csv", "--out", "m", *FAST)
     events = {"u": [n % 8 for n in range(40)], "i": [n % 5 for n in range(40)]}
     Recommender(1, random_state=0).partial_fit(events, user="u", item="i").save("r")
-    sp.save_npz("b.npz", sp.coo_array(np.eye(4)))
+    sp.save_npz("b.npz", sp.coo_array(np.ones((4, 4))))
     load, matrix = scaledsgd.load, ArrayFile.matrix
     monkeypatch.setattr("scaledsgd.io.progress_bar.EVERY", 0.05)
     monkeypatch.setattr("scaledsgd.load", lambda path: (time.sleep(0.2), load(path))[1])

@@ -163,6 +163,17 @@ def test_settings_reach_the_model(run):
     assert {name: settings[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize("command", ["fit a.csv --out m", "stream m --from a.csv", "bench speed"])
+def test_all_cores_or_a_number_of_them(run, monkeypatch, command):
+    code, _, err = run(*command.split(), "--jobs", "0")
+    assert code == 2 and "0 is not a whole number from 1 up, or -1 for all cores" in err
+    if command.startswith("fit"):
+        write(ratings())
+        monkeypatch.setattr("scaledsgd.core.memory.cores", lambda: 3)
+        assert run(*command.split(), *FAST, "--jobs", "-1")[0] == 0
+        assert load("m").n_jobs == 3  # what it was here: a result depends on it
+
+
 def test_the_same_seed_gives_the_same_model(run):
     write(ratings())
     for name in ("m.model", "n.model"):
@@ -187,15 +198,6 @@ def test_doctor(run):
     assert min(facts["samples_per_second"].values()) > 0
     code, out, _ = run("doctor")
     assert code == 0 and "squared, rank 16" in out and max(map(len, out.splitlines())) <= 80
-
-
-def test_help_is_quick_to_load():
-    heavy = (
-        "import sys; import scaledsgd.cli.main; print([m for m in ('numba', 'sklearn', 'scipy', "
-    )
-    heavy += "'matplotlib', 'numpy') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True)
-    assert found.stdout == "[]\n"
 
 
 @pytest.mark.slow

@@ -126,4 +126,4 @@ def test_a_rating_that_is_no_number_is_found(run):
 def test_other_models_rank_nothing(run):
     run("fit", "a.csv", "--row", "who", "--column", "what", "--out", "m.model", "--rank", "1")
     code, _, err = run("similar", "m.model", "red1")
-    assert code == 2 and "a MatrixCompleter ranks no items" in err
+    assert code == 2 and "MatrixCompleter ranks no items" in err

@@ -55,6 +55,12 @@ def test_fit_tells_what_it_found(run):
     assert {"ridge", "epochs", "seconds"} <= facts.keys()
 
 
+@pytest.mark.parametrize("loss", ["squared", "softmax", "bpr"])
+def test_every_loss_of_choices_can_be_asked_for(run, loss):
+    code, _, _ = run(*FIT, "--loss", loss, "--epochs", "2")
+    assert code == 0 and load("m.model").loss == loss
+
+
 def test_values_choose_and_weights_weigh(run):
     stars = two_kinds()["stars"]
     code, out, _ = run(*FIT, "--value", "stars", "--at-least", "4", "--json", "--loss", "squared")

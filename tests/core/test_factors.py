@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaledsgd.core.factors import Factors
-from scaledsgd.core.linalg import LINE, NumpyAlgebra, aligned, eigenbasis
+from scaledsgd.core.linalg import LINE, NumpyAlgebra, aligned, balance, eigenbasis
 
 sizes = st.tuples(st.integers(1, 120), st.integers(1, 120))
 
@@ -145,6 +145,18 @@ def test_rows_begin_a_line_wherever_memory_was_found():
     held = [aligned(rows, 3, np.float64) for rows in range(1, 50)]
     assert {X.ctypes.data % LINE for X in held} == {0}
     assert {X.strides[0] for X in held} == {32}
+
+
+@pytest.mark.parametrize("size", [1e-160, 1e-100, 1, 1e100, 1e160])
+@pytest.mark.parametrize("least", [1, 1e-3, 1e-6])
+def test_balancing_holds_whatever_the_size_and_the_condition(size, least):
+    A, B = np.random.default_rng(0).standard_normal((2, 40, 5)) * np.geomspace(1, least, 5)
+    T, U, sigma = balance(size * A.T @ A, size * B.T @ B)
+    assert np.allclose(T @ U.T, np.eye(5), atol=1e-6)
+    T /= np.sqrt(sigma)
+    assert np.allclose(T.T @ (size * A.T @ A) @ T, np.eye(5), atol=1e-3)
+    exact = np.linalg.svd(A @ B.T, compute_uv=False)[:5]
+    assert sigma[:3] / size == pytest.approx(exact[:3], rel=1e-6)
 
 
 def test_eigenvalues_below_zero_are_rounding():

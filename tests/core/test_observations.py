@@ -144,3 +144,12 @@ def test_targets_are_measured_whatever_their_sign():
     assert (seen.largest, seen.size) == (4.0, pytest.approx(np.sqrt(12.5)))
     with pytest.raises(ValueError, match="too large for dtype='float32'"):
         MatrixCompleter(1, dtype="float32").fit(pairs([0, 1], [1, 0], [1.0, -1e16]))
+
+
+def test_holding_out_leaves_the_caller_what_was_given():
+    rows, columns, values = np.arange(9) % 3, np.arange(9) // 3, np.arange(9.0)
+    told = Observations.pairs(rows, columns, values)
+    index, targets = told.index.copy(), told.targets.copy()
+    rest, held = told.hold_out(np.array([4, 7]))
+    assert np.array_equal(told.index, index) and np.array_equal(told.targets, targets)
+    assert sorted([*rest.targets, *held.targets]) == values.tolist()

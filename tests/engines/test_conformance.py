@@ -73,6 +73,38 @@ def test_frozen_p_follows_the_reference(engine, loss, rank):
     assert np.abs(X - expected).max() < 1e-9
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_weights_are_those_of_the_reference(sampler, loss, dtype):
+    X, chunk = problem(loss, 5, 300, seed=5)
+    w = np.random.default_rng(0).exponential(size=len(chunk))
+    y, P, alpha = chunk.targets + 1j * w, np.linspace(0.2, 1.5, 5), 0.01 / loss.gain
+    expected, rates, factors = X.copy(), np.full(loss.arity, alpha), Factors(X.astype(dtype))
+    reference.sgd(expected, chunk.index, y, loss, alpha, np.diag(P))
+    narrow = y.astype(np.result_type(dtype, np.complex64))
+    sampler.run(factors, P, rates, loss, Chunk(chunk.index, narrow))
+    assert np.abs(factors.X - expected).max() < (1e-9 if dtype == "float64" else 1e-4)
+    if dtype == "float64":
+        expected = X.copy()
+        P = np.stack(reference.preconditioners(X))
+        reference.scaled_sgd(expected, [P[0].copy()], chunk.index, y, loss, alpha)
+        sampler.run_sampled(Factors(X), P, 0.0, rates, loss, Chunk(chunk.index, y))
+        assert np.abs(X - expected).max() < 1e-9
+
+
+def test_a_cap_counts_the_weight(sampler):
+    """A sample of weight 1e6 undoes no more than a capped step does."""
+    loss, one = LOSSES["squared"], np.array([[0, 1]], np.int32)
+    moved = []
+    for y in (np.array([2.0 + 1e6j]), np.array([2.0])):
+        factors = Factors(np.array([[1.0], [1.0]]))
+        sampler.run(
+            factors, np.ones(1), np.full(2, 1e-3 if y.imag else 1e3), loss, Chunk(one, y), 0.1
+        )
+        moved.append(factors.X.ravel())
+    assert moved[0] == pytest.approx(moved[1]) and 1 < moved[0][0] < 1.1
+
+
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize(
     ("loss", "rows"),
@@ -194,5 +226,5 @@ def test_what_is_compiled_is_found_by_the_next_process(tmp_path):
         env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
         subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, env=env)
         kept.append(sorted(tmp_path.rglob("*.nbc")))
-    assert any("rounds" in file.name for file in kept[0])
+    assert any("turns" in file.name for file in kept[0])
     assert kept[0] == kept[1]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numba import njit
 
 from scaledsgd.core.factors import Factors
 from scaledsgd.core.losses import LOSSES, sigmoid
@@ -81,7 +82,7 @@ def test_the_compiled_sigmoid_of_float32_is_the_sigmoid(engine):
 
 @pytest.mark.parametrize("jobs", [1, 2, 4])
 def test_a_fair_share_of_the_samples_comes_from_all_over(jobs, monkeypatch):
-    monkeypatch.setattr(cpu, "_LEAST", 1)
+    monkeypatch.setattr(cpu, "_WOKEN", 1)
     d, m = 40, 20_000
     i, j = np.random.default_rng(0).integers(0, d, (2, m))
     seen = Observations.pairs(i, j, np.arange(float(m)), shape=(d, d))
@@ -132,7 +133,7 @@ def test_blocks_and_the_samples_in_them_are_gone_through_in_an_order_of_their_ow
     orders = []
     for key in (7, 8):
         blocks = np.empty(500, np.int64)
-        ordered(500, np.uint64(key), 0, blocks)
+        njit(ordered)(500, np.uint64(key), 0, blocks)
         orders.append([[place(b, c, BLOCK) for c in range(BLOCK)] for b in blocks.tolist()])
         places = np.array(orders[-1])
         assert sorted(places.ravel()) == list(range(500 * BLOCK))

@@ -39,7 +39,7 @@ def entries(d, rank, samples, seed=0, shape=None, hub=0.0):
 def trained(engine, seen, rank, epochs=10, theta=0.3, dtype="float64", policy=None, order=2):
     """The mean loss after every epoch."""
     policy = policy or Policy(learning_rate=theta * max(seen.shape) / rank, damping=1.0)
-    scale = policy.starting_scale(seen.size, seen.shape, rank, seen.kind)
+    scale = policy.starting_scale(seen.size, seen.shape, rank, seen.loss.name)
     factors = Factors.start(
         seen.shape, rank, seed=1, scale=scale, dtype=dtype, symmetric=seen.symmetric
     )

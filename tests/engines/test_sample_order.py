@@ -13,7 +13,6 @@ from scaledsgd.core.losses import LOSSES
 from scaledsgd.core.observations import Chunk, Observations
 from scaledsgd.engines.base import open_engine
 from scaledsgd.engines.cpu.sample_order import Next, Shard, draw_key
-from scaledsgd.engines.cpu.thread_blocks import in_turn
 from scaledsgd.engines.cuda.kernels import unavailable
 
 GROUP = 65_536  # samples
@@ -89,7 +88,7 @@ def test_the_first_samples_of_the_copy_are_a_fair_draw():
 def test_threads_share_a_hand(wide):
     m = 2 * GROUP + 1000
     seen = numbered(m)
-    deck = Shard(seen.index, seen.targets, np.random.default_rng(0), in_turn, wide=wide)
+    deck = Shard(seen.index, seen.targets, np.random.default_rng(0), wide=wide)
     hands = list(deck.mini_batches(np.uint64(7), 0, m))[:-1]
     for hand in hands:
         parts = [part.chunk().targets for part in hand.split(3)]
@@ -108,7 +107,7 @@ def test_threads_share_a_hand(wide):
 def test_cuda_deals_the_order_of_the_cpu(m):
     here, there = np.random.default_rng(3), np.random.default_rng(3)
     one, other = (numbered(m).hold_out(np.arange(0, m, 40))[0] for _ in range(2))
-    deck = Shard(*one.take("float64"), here, in_turn)
+    deck = Shard(*one.take("float64"), here)
     cpu = joined(deck.dealt(draw_key(here), 0, len(deck)))
     cuda = epoch(open_engine("cuda").samples(other, [0, 0], "float64", there), there)
     assert np.array_equal(cpu.index, cuda.index)

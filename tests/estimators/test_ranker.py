@@ -7,16 +7,14 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from conftest import SHARED
 from rated import NAMES, two_kinds
+from shared_data import SMALL
 from sklearn.base import clone
 
 from scaledsgd import ItemRanker, load
 from scaledsgd.recommend import comparisons as ratings
 from scaledsgd.recommend.similarity import SIMILARITIES
 from scaledsgd.research import movielens
-
-SMALL = SHARED / "ml-latest-small"
 
 
 def fitted(**settings) -> ItemRanker:

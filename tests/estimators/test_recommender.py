@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
-from scaledsgd import Recommender, load
+from scaledsgd import DivergenceError, Recommender, load
 from scaledsgd.estimators.recommender import seconds
 from scaledsgd.recommend.evaluation import evaluate, top_measures
 from scaledsgd.recommend.interactions import read
+from scaledsgd.training import choice_trainer
 
 USERS, ITEMS, KINDS, EACH = 240, 120, 6, 12
 NAMES = {"user": "user", "item": "item"}
@@ -27,7 +29,7 @@ def drawn(seed: int = 0, each: int = EACH) -> dict:
 
 
 def split(table: dict, share: float = 0.25, seed: int = 0) -> tuple[dict, dict]:
-    held = np.random.default_rng(seed).random(len(table["user"])) < share
+    held = np.random.default_rng([seed, 1]).random(len(table["user"])) < share
     return tuple({name: c[part] for name, c in table.items()} for part in (~held, held))
 
 
@@ -142,10 +144,12 @@ def test_new_events_new_users_and_new_items_help(how):
     known = (train["user"] < 200) & (train["item"] < 114) & (np.arange(len(train["user"])) % 10 > 2)
     old, new = ({n: c[part] for n, c in train.items()} for part in (known, ~known))
     model = Recommender(rank=8, random_state=0, **how).fit(old, **NAMES)
-    before = model.evaluate(test)["recall@20"]
+    before = model.evaluate(test)
     model.partial_fit(new, **NAMES)
     after = model.evaluate(test)
-    assert after["recall@20"] > before and after["users"] > 200
+    assert after["recall@20"] * after["users"] > 1.05 * before["recall@20"] * before["users"]
+    again = Recommender(rank=8, random_state=0, **how).fit(train, **NAMES).evaluate(test)
+    assert after["recall@20"] > 0.9 * again["recall@20"] and after["users"] == again["users"] > 200
 
 
 def test_a_saved_model_answers_as_it_did(fitted, tmp_path):
@@ -177,9 +181,10 @@ def test_it_says_when_it_is_no_better_than_popularity():
     rng = np.random.default_rng(0)
     user = np.repeat(np.arange(300), 6)
     item = (100 * rng.random(len(user)) ** 3).astype(int)  # taste is the same for all
-    with pytest.warns(RuntimeWarning, match="no better than by popularity"):
+    with pytest.warns(RuntimeWarning, match="no better than by popularity") as told:
         model = Recommender(rank=16, random_state=0, alpha0=3.0, ridge=0.5, loss="squared")
         model.fit({"user": user, "item": item}, **NAMES)
+    assert [one.filename for one in told] == [__file__]
 
 
 def test_settings_are_scikit_learns():
@@ -260,3 +265,55 @@ def test_top_measures_of_a_known_case():
     test = sp.csr_array(np.array([[1, 0, 1, 0], [0, 0, 0, 1]]))
     ndcg, recall = top_measures(np.array([[2, 1], [0, 1]]), test)
     assert recall.tolist() == [0.5, 0] and ndcg[0] == pytest.approx(1 / (1 + 1 / np.log2(3)))
+
+
+@pytest.mark.parametrize("loss", ["softmax", "bpr"])
+def test_what_a_stream_shows_as_its_loss_is_that_of_the_events_that_came_last(loss, monkeypatch):
+    train, more = split(drawn())
+    model = Recommender(rank=8, loss=loss, epochs=6, random_state=0).fit(train, **NAMES)
+    if model.policy_.loss == loss:
+        last = model.history_["loss"][-1]
+        assert model.residual == pytest.approx(np.sqrt(last) if loss == "bpr" else last)
+    model.policy_.loss = loss
+    name = f"{loss}_epoch"
+    epoch, passes = getattr(choice_trainer.ChoiceTrainer, name), []
+    monkeypatch.setattr(
+        choice_trainer.ChoiceTrainer, name,
+        lambda *given: passes.append(epoch(*given)) or passes[-1],
+    )  # fmt: skip
+    rng, told = np.random.default_rng(0), []
+    for table in (more, more, more | {"item": rng.integers(0, ITEMS, len(more["item"]))}):
+        told.append(model.partial_fit(table, **NAMES).residual)
+    assert told[1] < told[0]  # known by now
+    first = passes[:: len(passes) // 3]  # of each batch, before it was learned
+    assert told == pytest.approx(np.sqrt(first) if loss == "bpr" else first)
+    assert told[2] > 1.05 * told[1]  # choices without a taste
+
+
+def test_a_trial_that_diverges_is_not_taken(monkeypatch):
+    monkeypatch.setattr(choice_trainer, "_BPR_STEP", 1e30)
+    model = Recommender(rank=8, loss="bpr", random_state=0).fit(drawn(), **NAMES)
+    assert model.measures_["bpr"][0] == 0 and model.policy_.loss == "squared"
+
+
+@pytest.mark.parametrize("loss", ["softmax", "squared", "bpr"])
+def test_a_run_that_diverges_says_so_and_leaves_the_model_as_it_was(loss, monkeypatch):
+    train, more = split(drawn())
+    model = Recommender(rank=8, loss=loss, epochs=2, random_state=0).fit(train, **NAMES)
+    model.policy_.loss = loss
+    monkeypatch.setattr(choice_trainer, "_STREAM_THETA", 1e30)
+    # Nothing less makes the softmax diverge.
+    model.policy_.rate, model.policy_.cosine = (1e40 if loss == "softmax" else 1e30), True
+    with pytest.raises(DivergenceError, match=r"^diverged in epoch \d+ .*: try another ridge"):
+        model.partial_fit(more, **NAMES)
+    assert np.isfinite(model.factors.X).all()
+    monkeypatch.setattr(choice_trainer, "_THETA", (1e30, 1e30))
+    model.policy_.rate = 1.0
+    before = [part.tolist() for part in model.recommend([3, 4], k=5)]
+    with pytest.raises(DivergenceError):
+        model.fit(more, **NAMES)
+    assert [part.tolist() for part in model.recommend([3, 4], k=5)] == before
+    with pytest.raises(DivergenceError):
+        (fresh := Recommender(rank=8, loss=loss, random_state=0)).fit(more, **NAMES)
+    with pytest.raises(NotFittedError):
+        fresh.recommend(3)

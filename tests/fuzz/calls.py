@@ -26,7 +26,7 @@ from scaledsgd import (
 from scaledsgd.core.memory import limit_memory
 
 # NotFittedError is a ValueError. What is of the wrong type may be a TypeError.
-SOUND = (ValueError, TypeError, MemoryError, DivergenceError, FloatingPointError)
+SOUND = (ValueError, TypeError, MemoryError, DivergenceError)
 
 SETTINGS = {
     "rank": (1, 2, 3, 0, -1, 99, 2.5, "auto", "x", None, np.int64(2), 10**12),
@@ -48,6 +48,7 @@ SETTINGS = {
     "similarity": ("cosine", "jaccard", "x"),
     "comparisons": ("auto", 20, 0, "x"),
     "negatives": (8, 0, "x"),
+    "neighbours": ("auto", 3, 0, -1, "x"),
     "half_life": (None, 5, "30d", "x", 0),
     "temperature": ("auto", 0.1, 0, "x"),
     "ridge": (1.0, 0, "x"),
@@ -164,8 +165,8 @@ def some(rng: random.Random):
 
 
 QUESTIONS = ("predict", "similar", "recommend", "explain", "evaluate", "transform", "score",
-    "ranked",
-             "vectors", "align", "save", "partial_fit", "predict_proba")  # fmt: skip
+             "fold_in", "ranked", "vectors", "align", "save", "partial_fit",
+             "predict_proba")  # fmt: skip
 
 
 def ask(rng: random.Random, model, home: str) -> None:

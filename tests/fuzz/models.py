@@ -14,6 +14,7 @@ from safetensors.numpy import save
 import scaledsgd
 from scaledsgd import DistanceCompleter, ItemRanker, MatrixCompleter, ModelFileError, Recommender
 from scaledsgd.io import model_file
+from scaledsgd.recommend.neighbours import Neighbours
 
 NUMBERS = (
     0,
@@ -75,6 +76,11 @@ def originals(home: str) -> list[tuple[dict, dict]]:
         Recommender(rank=3, random_state=0).partial_fit(table, **events),
         Recommender(rank=3, loss="squared", epochs=1, random_state=0).fit(table, **events),
     ]
+    spoken_for = Recommender(rank=3, random_state=0).partial_fit(table, **events)
+    items = len(spoken_for.item_ids)  # each speaks for the next
+    ring, ones = np.roll(np.arange(items, dtype=np.int32), -1), np.ones(items, np.float32)
+    spoken_for._neighbours = Neighbours(np.arange(items + 1), ring, 0.5 * ones)
+    models.append(spoken_for)
     path, found = Path(home, "original"), []
     for model in models:
         told = {

@@ -5,7 +5,7 @@ import run
 
 FOUND = (  # tries that were wrong once
     "forged:32", "forged:516", "forged:642", "forged:962", "forged:1620", "files:1309", "calls:184",
-    "calls:711", "calls:1019", "calls:1908", "calls:6255",
+    "calls:711", "calls:1019", "calls:1908", "calls:4514", "calls:6255", "calls:30524",
 )  # fmt: skip
 COUNTS = {"forged": 150, "damaged": 100, "files": 200, "commands": 25, "calls": 40}
 

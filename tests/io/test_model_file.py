@@ -1,9 +1,11 @@
+import json
 import os
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import save
 
 import scaledsgd
@@ -200,6 +202,18 @@ def test_a_forged_stream_is_refused(tmp_path):
         store.write(path, arrays, facts)
         with pytest.raises(ModelFileError, match=told):
             scaledsgd.load(path)
+
+
+def test_facts_that_somebody_has_edited_are_refused(saved):
+    """Though they might be a model's: a sum covers them."""
+    with safe_open(saved, framework="numpy") as file:
+        header, names = file.metadata(), list(file.keys())
+        arrays = {name: file.get_tensor(name) for name in names}
+    facts = json.loads(header["facts"])
+    facts["settings"]["random_state"] = 77
+    saved.write_bytes(save(arrays, metadata=header | {"facts": json.dumps(facts)}))
+    with pytest.raises(ModelFileError, match="checksum"):
+        scaledsgd.load(saved)
 
 
 def test_facts_without_end_are_refused(saved):

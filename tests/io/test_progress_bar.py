@@ -13,6 +13,7 @@ from scaledsgd.io.progress_bar import progress_bar, silence
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     monkeypatch.setattr(module, "EVERY", 0.05)
+    silence(False)  # whatever a command of another test has asked for
     yield
     silence(False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -324,6 +325,18 @@ def test_archives_that_hold_something_else(written):
         np.savez("a.npz", M=array, N=np.eye(2))
         with pytest.raises(InputError, match=r"a.npz: cannot be read"):
             open_file("a.npz").matrix("M")
+
+
+def test_arrays_that_claim_more_than_they_hold_or_are_no_columns(written):
+    np.savez("a.npz", i=np.zeros(3, "i4,f4"), j=np.arange(3), y=np.zeros(3))
+    with pytest.raises(InputError, match=r"a.npz: cannot be read \(i.npy: .* of shape \(3,\)"):
+        open_file("a.npz")
+    with zipfile.ZipFile("a.npz", "w") as archive, archive.open("M.npy", "w") as file:
+        claim = {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6)}
+        np.lib.format.write_array_header_1_0(file, claim)
+        file.write(bytes(80))
+    with pytest.raises(InputError, match=r"M.npy: float64 of shape .* in \d+ bytes"):
+        open_file("a.npz")
 
 
 @pytest.mark.parametrize("name", ["nowhere.csv", "a.xlsx", "folder.csv"])

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +13,12 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from shared_data import SMALL
 
 from scaledsgd.core.observations import Observations
 from scaledsgd.io.atomic import whole_folder
 from scaledsgd.recommend import comparisons as ratings
 from scaledsgd.research import baselines, movielens, synthetic
-
-SMALL = Path(__file__).parents[3] / "shared/data/ml-latest-small"
 
 
 def _table(seed, users=12, items=9, filled=0.3):

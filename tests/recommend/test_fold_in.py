@@ -58,3 +58,10 @@ def test_squared_vectors_solve_their_normal_equations(counts, seed):
         rows, w = V[chosen[part]], weights[part]
         A = rows.T @ (w[:, None] * rows) + 0.3 * V.T @ V + 0.7 * np.eye(5)
         assert np.allclose(A @ x, w @ rows, atol=1e-9)
+
+
+def test_shares_add_up():
+    rng = np.random.default_rng(0)
+    items = np.abs(rng.standard_normal((6, 3)))
+    found = fold_in.shares(ChoicePolicy("squared"), items, np.array([0, 2, 5]), np.ones(3), item=1)
+    assert found.sum() == pytest.approx(1) and len(found) == 3

@@ -11,6 +11,7 @@ from scaledsgd.recommend.histories import Histories
 def test_every_user_has_her_items_and_who_came_later_has_none():
     told = Histories(Ids(["ann", "bob", "cem", "dee"]))
     told.add(np.array([0, 2, 0]), np.array([5, 1, 3]), np.array([1.0, 2.0, 3.0]))
+    assert told.of(np.array([2]))[2].tolist() == [2.0]  # it is in the table now
     told.add(np.array([2, 0]), np.array([1, 4]), np.array([9.0, 4.0]))
     start, items, values = told.of(np.array([2, 3, 1, 0, 2]))
     lists = [items[a:b].tolist() for a, b in pairwise(start)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from unittest import mock
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from scaledsgd.engines.cpu import intrinsics, plain
 from scaledsgd.recommend import search
 from scaledsgd.recommend.search import Search, top_k
 
@@ -20,15 +22,19 @@ TABLES = hnp.arrays(
 )
 
 
-@given(TABLES, st.integers(1, 30), st.integers(0, 99), st.sampled_from(["many", "few", "again"]))
+ASKED = ["many", "few", "again", "again, without products of bytes"]
+
+
+@given(TABLES, st.integers(1, 30), st.integers(0, 99), st.sampled_from(ASKED))
 def test_the_best_are_those_of_a_full_sort(table, k, seed, who):
     rng = np.random.default_rng(seed)
     queries = rng.integers(-1, 3, (5, 2)).astype(np.float32)
     lists = [rng.permutation(len(table))[: rng.integers(len(table) + 1)] for _ in queries]
     start = np.concatenate([[0], np.cumsum([len(part) for part in lists])])
     exclude = start, np.concatenate(lists)
-    with mock.patch.multiple(search, _FEW=4 if who == "many" else 5, _PART=50):
-        ask = top_k if who != "again" else _asked_again
+    how = {"_FEW": 4 if who == "many" else 5, "_PART": 48, "BYTES": search.BYTES and who == "again"}
+    with mock.patch.multiple(search, **how):
+        ask = _asked_again if who.startswith("again") else top_k
         rows, scores = ask(queries, table, k, exclude)
     k = min(k, len(table))
     for query, excluded, found, best in zip(queries, lists, rows, scores, strict=True):
@@ -44,6 +50,42 @@ def _asked_again(queries, table, k, exclude):
     searched = Search(table)
     searched.top_k(queries, k, exclude)
     return searched.top_k(queries, k, exclude)
+
+
+@pytest.mark.parametrize("by_bytes", [True, False])
+@given(st.integers(1, 40), st.integers(1, 9), st.floats(0, 2), st.integers(0, 99))
+def test_no_row_that_is_among_the_best_is_passed_over(by_bytes, count, r, uneven, seed):
+    rng = np.random.default_rng(seed)
+    table = rng.standard_normal((300, r)) * np.exp(uneven * rng.standard_normal((300, 1)))
+    queries = rng.standard_normal((count, r)).astype(np.float32)
+    table = table.astype(np.float32)
+    with mock.patch.multiple(search, _PART=48, BYTES=search.BYTES and by_bytes):
+        rows, scores = _asked_again(queries, table, 7, None)
+    products = queries.astype(float) @ table.T.astype(float)
+    best = -np.sort(-products)[:, :7]
+    close = 1e-5 * np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(table, axis=1).max()
+    assert (abs(scores - best) <= close).all()
+    assert (abs(np.take_along_axis(products, rows, 1) - best) <= close).all()
+
+
+def test_products_of_bytes_are_those_of_plain_code():
+    rng = np.random.default_rng(0)
+    table, queries = (rng.integers(-128, 128, (4, 8)), rng.integers(0, 256, (16, 8)))
+    offsets = rng.integers(-9999, 9999, 4).astype(np.int32)
+    words = table.astype(np.int8).view(np.int32)
+    asked = np.ascontiguousarray(queries.astype(np.uint8).view(np.int32).T)
+    least = (queries @ table[1] + offsets[1]).astype(np.int32)  # as much as one of the rows has
+    right = queries @ table.T + offsets >= least[:, None]
+    for body in {plain, intrinsics.bodies if search.BYTES else plain}:
+        bits = int(_bits(body)(words, 0, offsets, asked, least))
+        assert [[bits >> 16 * j + q & 1 for j in range(4)] for q in range(16)] == right.tolist()
+
+
+def _bits(body):
+    exceed = body.exceed
+    return numba.njit(
+        lambda table, row, offsets, asked, least: exceed(table, row, offsets, asked, least)
+    )
 
 
 def test_many_answers_are_sorted_too():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scaledsgd.core.choices import Choices
+from scaledsgd.engines.cpu.engine import CpuEngine
 from scaledsgd.recommend import tuning
 from scaledsgd.recommend.tuning import Holdout, Measures, Tuner, climb, some_users
 
@@ -18,12 +19,12 @@ def random_choices(users: int = 60, each: int = 10, items: int = 40) -> Choices:
 
 def tuner(answers=None, fixed=None) -> Tuner:
     """A search whose runs only tell what `answers` says of their settings and epochs."""
-    made = Tuner(random_choices(), lambda policy: None, fixed or {}, seed=0)
+    made = Tuner(random_choices(), lambda *_: None, CpuEngine(), fixed or {}, seed=0)
     made.asked = []
 
     def descended(changes, epochs):
         made.asked.append((changes, epochs))
-        return Measures(*np.broadcast_to(answers(changes, epochs), (2, 400)))
+        return [Measures(*np.broadcast_to(answers(changes, epochs), (2, 400)))]
 
     made._descended = descended
     return made
@@ -73,7 +74,7 @@ def test_epochs_are_doubled_while_that_helps(gains, epochs, found):
         steps = sum(length > one for one in lengths)
         return 0.1 * np.prod([1 + gain for gain in gains[:steps]])
 
-    assert tuner(answers)._length({}, epochs)[1] == found
+    assert tuner(answers)._length({}, epochs)[0] == found
 
 
 def test_a_gain_that_may_be_chance_is_none():
@@ -84,7 +85,7 @@ def test_a_gain_that_may_be_chance_is_none():
     def answers(changes, length):
         return 1 + (noise if length > 6 else 0 * noise)
 
-    assert tuner(answers)._length({}, 12)[1] == 6
+    assert tuner(answers)._length({}, 12)[0] == 6
 
 
 def test_what_is_fixed_is_not_searched():
@@ -109,7 +110,7 @@ def test_products_that_are_close_are_tried_for_longer():
 @pytest.mark.parametrize(("reached", "loss"), [(0.4, "squared"), (0.6, "softmax")])
 def test_the_squared_loss_stays_where_the_softmax_ranks_worse(reached, loss):
     made = tuner(lambda changes, length: reached)
-    made._squared = lambda: (made._policy(loss="squared"), Measures(*np.full((2, 9), 0.5)))
+    made._squared = lambda: (made._policy(loss="squared"), [Measures(*np.full((2, 9), 0.5))])
     found = made.find("softmax", 40)
     assert found.policy.loss == loss and found.measures["softmax"][0] == pytest.approx(reached)
 
@@ -121,3 +122,22 @@ def test_of_cosines_that_are_close_the_one_that_is_better_for_longer_is_taken():
 
     made = tuner(answers, {"cosine": True})
     assert made._product("softmax") == {"loss": "softmax", "cosine": True, "tau": 0.14, "c": 1.35}
+
+
+@pytest.mark.parametrize("best", range(len(tuning._BLENDS)))
+def test_neighbours_say_as_much_as_helps_and_nothing_where_nothing_does(best):
+    made = tuner(fixed={"neighbours": 5})
+    base = [
+        Measures(*np.full((2, 9), 0.5 + 0.1 * (at == best))) for at in range(len(tuning._BLENDS))
+    ]
+    made._squared = lambda: (made._policy(loss="squared"), base)
+    made._with_neighbours = lambda policy, base: (policy, base)
+    policy = made.find("squared", 40).policy
+    assert (policy.neighbours, policy.blend) == (5 if best else 0, tuning._BLENDS[best])
+    # Vectors that are trained for longer than in any trial leave them a step less to say.
+    better = [Measures(one.ndcg + 0.1, one.recall) for one in base]
+    made._product = lambda loss: {"loss": loss}
+    for length, step in ((tuning._LONGEST, 0), (40, 1)):
+        made._length = lambda changes, epochs, length=length: (length, better)
+        blend = made.find("softmax", 40).policy.blend
+        assert blend == tuning._BLENDS[max(min(best, 1), best - step)]

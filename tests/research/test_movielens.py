@@ -7,17 +7,16 @@ import stat
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shared_data import SMALL
 
 from scaledsgd.research import movielens
 from scaledsgd.research.movielens import DatasetError
 
-SMALL = Path(__file__).parents[3] / "shared/data/ml-latest-small"
 RATINGS = "userId,movieId,rating,timestamp\n1,31,2.5,100\n7,1,4.0,200\n1,1,0.5,300\n"
 MOVIES = 'movieId,title,genres\n1,"Heat, The (1995)",Crime\n31,Amélie (2001),Comedy\n'
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from commands import runner
-from conftest import SHARED
+from shared_data import SHARED, SMALL
 
-from scaledsgd.research.paper import beyond, drift, rankings, reproduce
+from scaledsgd.research.paper import beyond, rankings, reproduce
 from scaledsgd.research.paper.runs import Step
 from scaledsgd.research.paper.settings import FIGURES, Options
 from scaledsgd.research.synthetic import TWINS
@@ -19,7 +19,6 @@ from scaledsgd.research.synthetic import TWINS
 pytestmark = pytest.mark.slow
 
 CURVES = SHARED / "authors" / "curves.npz"
-SMALL = SHARED / "ml-latest-small"
 
 
 def needs(path):
@@ -157,8 +156,8 @@ def test_coherence_comes_down():
 
 
 def test_a_moving_truth_is_followed(monkeypatch):
-    monkeypatch.setattr(drift, "_CHUNKS", 1500)
-    assert not failing(drift.drift(Options(seed=1)))
+    monkeypatch.setattr(beyond, "_CHUNKS", 1500)
+    assert not failing(beyond.drift(Options(seed=1)))
 
 
 # --- Tuned ----------------------------------------------------------------------------------------

@@ -7,10 +7,12 @@ import pytest
 import scipy.sparse as sp
 from commands import runner
 
+from scaledsgd.core.choices import Choices
+from scaledsgd.core.reference import squared_loss
 from scaledsgd.research.benchmarks import recommend, recommend_data, recommend_peers
-from scaledsgd.research.benchmarks.recommend_adam import softmax_gradients
 from scaledsgd.research.benchmarks.recommend_data import Data, K, load, made_up, split
 from scaledsgd.research.benchmarks.recommend_peers import PEERS, How, contest
+from scaledsgd.research.benchmarks.recommend_rivals import softmax_gradients, squared_gradients
 from scaledsgd.training.choice_trainer import ChoicePolicy
 
 HOW = How(rank=4, jobs=1, quick=True)
@@ -121,7 +123,7 @@ def test_what_is_watched_is_what_is_left(data):
 
 
 @pytest.mark.parametrize("cosine", [True, False])
-def test_slopes_for_adam_are_those_of_the_loss(cosine):
+def test_slopes_of_a_block_are_those_of_the_softmax(cosine):
     policy = ChoicePolicy(tau=0.3, c=1.2, cosine=cosine, dot_ridge=0.7)
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal(shape) for shape in ((3, 4), (3, 4), (5, 4))]
@@ -141,6 +143,31 @@ def test_slopes_for_adam_are_those_of_the_loss(cosine):
                 moved[n][at] += step
                 ends.append(loss(*moved))
             assert slope[at] == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=1e-6)
+
+
+def test_slopes_of_all_choices_are_those_of_the_squared_loss():
+    rng, alpha0 = np.random.default_rng(0), 0.3
+    users, items = np.divmod(rng.permutation(12), 4)  # each of three users chose each of four items
+    choices = Choices(users, items, rng.uniform(0.5, 2, 12), (3, 4))
+    sides = [rng.standard_normal((rows, 2)) for rows in (3, 4)]
+    seen, ridges = choices.row_weights(), [rng.uniform(1, 2, rows) for rows in (3, 4)]
+    named = [users, items]
+    shares = [choices.weights / w[at] for w, at in zip(seen, named, strict=True)]
+    slopes = squared_gradients(
+        *(side[at] for side, at in zip(sides, named, strict=True)), choices.weights, shares,
+        [ridge[at] for ridge, at in zip(ridges, named, strict=True)],
+        [alpha0 * side.T @ side for side in sides[::-1]],
+    )  # fmt: skip
+    for n, slope in enumerate(slopes):
+        summed = np.zeros_like(sides[n])
+        np.add.at(summed, named[n], slope)
+        for at in np.ndindex(summed.shape):
+            ends = []
+            for step in (1e-5, -1e-5):
+                moved = [side.copy() for side in sides]
+                moved[n][at] += step
+                ends.append(squared_loss(*moved, choices, alpha0, ridges))
+            assert summed[at] == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["implicit ALS", "implicit BPR", "cornac BPR"])
@@ -164,7 +191,17 @@ def test_every_part_has_a_table_and_facts(data, part):
 
 def test_the_command_makes_a_page_and_json(capsys, tmp_path, data, monkeypatch):
     monkeypatch.setattr(recommend_data, "made_up", lambda seed: data)
-    command = ("bench", "recommend", "--quick", "--rank", "4", "--jobs", "1", "--no-peers")
+    command = (
+        "bench",
+        "recommend",
+        "--quick",
+        "--rank",
+        "4",
+        "--jobs",
+        "1",
+        "--peer",
+        "popularity",
+    )
     code, out, _ = runner(capsys)(*command, "--out", str(tmp_path), "--json")
     facts = json.loads(out)
     assert code == 0 and (tmp_path / "index.html").exists()
@@ -180,3 +217,5 @@ def test_without_data_one_line_says_so(capsys, tmp_path):
     assert code == 2 and "no data" in told
     code, _, told = runner(capsys)("bench", "recommend", "nowhere", "--data", str(tmp_path))
     assert code == 2 and "nowhere: no data set" in told
+    code, _, told = runner(capsys)("bench", "recommend", "--quick", "--peer", "nobody")
+    assert code == 2 and "--peer nobody: the others are popularity, item-kNN" in told

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from commands import runner
 
-from scaledsgd.research.benchmarks import growth, race, speed
+from scaledsgd.research.benchmarks import race, speed, threads
 
 
 def test_an_epoch_is_timed_without_its_start():
@@ -39,9 +39,21 @@ def test_rates_are_of_the_samples_that_were_run():
 @pytest.mark.slow
 def test_exponents_are_those_of_the_times():
     x = np.array([1e3, 1e4, 1e6])
-    assert growth._power(x, 3e-9 * x**1.2) == pytest.approx(1.2)
-    found = growth.measured(1000, 20_000, 2)
+    assert speed._power(x, 3e-9 * x**1.2) == pytest.approx(1.2)
+    found = speed.measured(1000, 20_000, 2)
     assert 0 < found["seconds"] < 1
+
+
+@pytest.mark.slow
+def test_rates_by_threads_are_told_with_their_limits(monkeypatch):
+    monkeypatch.setattr(threads, "libmf", lambda: "no C++ compiler")
+    result = threads.by_threads(40_000, (3,), 1, 2)
+    assert [fact["who"] for fact in result.facts["rows"]] == ["squared", "logistic", "bpr"]
+    assert "no C++ compiler" in result.words
+    for fact in result.facts["rows"]:
+        assert fact["threads"] == [1, 2]
+        assert all(1e5 < rate < 1e10 for rate in fact["rates"] + fact["limit"])
+    assert len(result.rows[0]) == len(result.header)
 
 
 def test_others_that_are_missing_are_named(monkeypatch):

@@ -1,15 +1,12 @@
 """Synthetic problems are what they say: spectra, distinct entries, tables skewed like MovieLens."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shared_data import SMALL
 
 from scaledsgd.research import movielens, synthetic
-
-SMALL = Path(__file__).parents[3] / "shared/data/ml-latest-small"
 
 
 @given(st.integers(1, 60))

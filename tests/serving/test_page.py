@@ -163,6 +163,10 @@ def test_the_token_is_asked_for_and_a_wrong_one_refused(served, opened):
     page = opened(server, token=BOTH)  # or it comes with the link, and is not left there
     page.wait_for_selector("[role=tab]")
     assert page.url.endswith("/")
+    page = opened(server)
+    page.get_by_label("Token", exact=True).wait_for()
+    page.goto(f"{server.url}/#token={BOTH}")  # over the page that asks for it
+    page.wait_for_selector("[role=tab]")
 
 
 def test_errors_are_shown_and_can_be_tried_again(served, opened):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import inspect
 import json
 import socket
 import time
@@ -105,8 +106,23 @@ def test_entries_and_points_are_answered_as_by_the_model(served):
     client = served(points).client
     assert np.allclose(client.points_, points.points_, atol=1e-5)
     assert np.allclose(client.predict((["p1"], ["p2"])), points.predict((["p1"], ["p2"])))
-    with pytest.raises(ValueError, match="a DistanceCompleter has nothing to recommend"):
+    with pytest.raises(ValueError, match="DistanceCompleter has nothing to recommend"):
         client.recommend(items=["p1"])
+
+
+def test_code_moves_from_a_model_to_a_client_by_one_line():
+    own = {"send", "model", "live", "search", "close"}  # what only a server has
+    models = [type(make()) for make in KINDS.values()]
+    asked = {name for name in vars(Client) if not name.startswith("_")} - own
+    assert asked > {"recommend", "similar", "explain", "predict", "partial_fit", "points_"}
+    for name in asked:
+        having = [kind for kind in models if hasattr(kind, name)]
+        assert having, name
+        if name in ("recommend", "explain"):
+            taken = inspect.signature(getattr(Client, name)).parameters
+            for kind in having:
+                wanted = inspect.signature(getattr(kind, name)).parameters
+                assert set(wanted) - {"asked", "ratings"} <= set(taken), (kind, name)
 
 
 def test_known_entries_are_compared(served):
@@ -214,12 +230,22 @@ def test_learning_that_is_too_far_behind_takes_no_more(served):
 # --- The description ------------------------------------------------------------------------------
 
 
+def test_an_event_is_described_by_what_the_model_learns_from(served):
+    told = ask(served(learn=True), "GET", "/openapi.json")[2]["paths"]["/v1/events"]["post"]
+    schema = Draft202012Validator(told["requestBody"]["content"]["application/json"]["schema"])
+    one = {"user": "a", "item": "tea/1"}
+    assert [schema.is_valid(body) for body in (one, [one, one], {}, one | {"x": 1})] == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_answer_is_as_described(served, kind):
     known = Known(np.array(["p1"], object), np.array(["p2"], object), np.array([1.0]))
-    server = served(kind, known=known if kind == "distances" else None)
+    patient = Limits(seconds=60)  # kernels may have to be compiled, on a busy machine
+    server = served(kind, known=known if kind == "distances" else None, limits=patient)
     described = ask(server, "GET", "/openapi.json")[2]
-    assert described == json.loads(json.dumps(openapi()))
+    assert described == json.loads(json.dumps(openapi(server.service.columns)))
     assert {(m.upper(), p) for p, ms in described["paths"].items() for m in ms} == {
         (route.method, route.path) for route in ROUTES
     }
@@ -254,6 +280,8 @@ def test_what_no_schema_allows_is_one_clear_line(served):
     server = served()
     for path, body, why in (
         ("/v1/recommend/u1?k=0", None, "k: 0 is less than the minimum of 1"),
+        ("/v1/recommend/u1?k=-3", None, "k: -3 is less than the minimum of 1"),
+        ("/v1/recommend/u1?k=12345678901", None, "k: 12345678901 is greater than the maximum"),
         ("/v1/recommend/u1?k=x", None, "k: 'x' is not of type 'integer'"),
         ("/v1/recommend/u1?n=3", None, "'n' is not a parameter: there are k, exclude, seen"),
         ("/v1/recommend", {"items": ["rye/1"], "user": "u1"}, "valid under each of"),
@@ -359,6 +387,13 @@ def test_bodies_that_are_too_long_or_too_slow_are_refused(served):
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as talk:
             talk.sendall(head + rest)
             assert status in talk.recv(100)
+
+
+def test_what_is_no_request_is_told_as_a_problem(served):
+    with socket.create_connection(("127.0.0.1", served().port), timeout=10) as talk:
+        talk.sendall(b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\n\r\n")
+        head, _, body = talk.makefile("rb").read().partition(b"\r\n\r\n")
+    assert b" 400 " in head and b"problem+json" in head and json.loads(body)["status"] == 400
 
 
 def test_whoever_asks_too_often_waits(served):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 
 import numpy as np
@@ -10,6 +12,8 @@ from serving_models import KINDS, matrix, recommender
 
 from scaledsgd import load
 from scaledsgd.io.ids import Ids
+from scaledsgd.serving.access import Problem
+from scaledsgd.serving.answers import Counter, Question
 from scaledsgd.serving.event_log import EventLog
 from scaledsgd.serving.learner import LearnerThread, Live, Snapshot, WatcherThread, columns_of
 
@@ -45,6 +49,35 @@ def test_a_frozen_model_does_not_see_what_is_learned(kind):
     assert answers(still) == before
     assert answers(model) != before
     assert model.factors.d > still.factors.d
+
+
+@pytest.mark.parametrize("kind", ["recommender", "ranker"])
+def test_a_lot_of_questions_is_answered_as_each_of_them_would_be(kind):
+    model = KINDS[kind]()
+    seen = "filter_seen" if kind == "recommender" else "exclude_seen"
+    asked = [
+        ("u1", 3, [], False), ("nobody", 3, [], False), ("u2", 2, ["rye/1"], False),
+        ("u3", 4, [], True), ("u2", 1, ["tea/1", "tea/2"], True),
+    ]  # fmt: skip
+    loop = asyncio.new_event_loop()
+    counter = Counter(Live(Snapshot(model, 7)), {}, loop)
+    futures = [loop.create_future() for _ in asked]
+    lot = [Question(*one, future) for one, future in zip(asked, futures, strict=True)]
+    told = counter._answered(lot)
+    counter.stop()
+    answers = [next(answer for future, answer in told if future is one) for one in futures]
+    loop.close()
+    assert len(told) == len(asked)
+    assert isinstance(answers[1], Problem) and "nobody" in answers[1].detail
+    for (user, k, gone, with_seen), answer in zip(asked, answers, strict=True):
+        if user != "nobody":
+            items, scores = model.recommend(user=user, k=k + len(gone), **{seen: not with_seen})
+            left = [n for n, item in enumerate(items) if item not in gone][:k]
+            found = json.loads(answer)["items"]
+            assert [one["item"] for one in found] == [items[n] for n in left]
+            # A lot's products may be added up in another order: the last digit is not the same.
+            scored = [one["score"] for one in found]
+            assert scored == pytest.approx([scores[n] for n in left], abs=2e-6)
 
 
 @pytest.mark.parametrize("names", [["a", "b", "c", "d"], [7, 3, 2**40, 9]])

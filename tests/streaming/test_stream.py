@@ -258,6 +258,11 @@ def test_a_line_counts_when_its_end_is_there(tmp_path):
         stream = Stream(model, open_feed(str(source), final=final), out, PAIRS, BATCH)
         stream.resume()
         assert [stream.events for stream in stream.checkpoints()] == [4]
+    with path.open("a") as file:  # whose last line had no end when it was read
+        file.write("\n2,3,5\n")
+    stream = Stream(load(tmp_path / "m"), open_feed(str(path)), tmp_path / "m", PAIRS, BATCH)
+    stream.resume()
+    assert [(stream.events, stream.refused) for stream in stream.checkpoints()] == [(5, 0)]
     assert [load(tmp_path / name).factors.shape for name in "mn"] == [(2, 3), (2, 3)]
 
 

@@ -9,8 +9,7 @@ from scaledsgd import DistanceCompleter, Observations
 from scaledsgd.core.factors import Factors
 from scaledsgd.core.losses import LOSSES
 from scaledsgd.engines.base import open_engine
-from scaledsgd.training.lagging_rows import _solve as solve
-from scaledsgd.training.lagging_rows import catch_up
+from scaledsgd.training.lagging_rows import catch_up, prior, solved
 
 
 def setting(loss: str, wrong: dict[int, list[float]], known: int = 2000, noise: float = 0.0):
@@ -29,6 +28,11 @@ def setting(loss: str, wrong: dict[int, list[float]], known: int = 2000, noise: 
     factors.spectrum = factors.singular_values()
     seen = Observations.pairs(i, j, y, shape=(200, 200), loss=loss, symmetric=True)
     return truth, factors, seen
+
+
+def solve(factors, row, others, y, weights, loss) -> None:
+    X = factors.X
+    X[row] = solved(X[row], X[others], y, weights, prior(factors, row), loss)
 
 
 def caught_up(factors, seen) -> int:

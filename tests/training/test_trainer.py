@@ -159,3 +159,11 @@ def test_a_stream_is_followed_where_it_goes(turning, bound):
         i, j = rng.integers(0, 300, (2, 1500))
         model.partial_fit(Observations.pairs(i, j, (L[i] * C[j]).sum(axis=1), shape=(300, 300)))
     assert recovery_error(model.row_factors_, model.column_factors_, L, C) < bound
+
+
+@pytest.mark.parametrize("rate", ["auto", 0.1])
+def test_a_fit_that_is_never_looked_at_ends_like_any_other(rate):
+    rng = np.random.default_rng(0)
+    model = MatrixCompleter(rank=2, learning_rate=rate, evaluations=0, epochs=3, random_state=0)
+    model.fit(rng.standard_normal((30, 2)) @ rng.standard_normal((2, 20)))
+    assert model.history_.stopped and np.isfinite(model.factors.X).all()

@@ -8,18 +8,22 @@ from typing import Annotated
 
 import typer
 
-from .options import Item, Json, User, choice, flag, whole
+from .options import Item, Json, Page, User, choice, flag, folder, job_count, whole
 
 bench = typer.Typer(no_args_is_help=True)
+
+_Data = Annotated[Path, folder("Folder of data sets.")]
 
 
 class Part(StrEnum):
     grid = "grid"
     time = "time"
     noise = "noise"
+    bits = "bits"
     distances = "distances"
     hard = "hard"
     few = "few"
+    mixed = "mixed"
     everything = "all"
 
 
@@ -35,13 +39,13 @@ def _group() -> None:
 
 @bench.command()
 def recovery(
-    part: Annotated[Part, choice("grid, time, noise, distances, hard, few or all.")] = Part.grid,
+    part: Annotated[
+        Part, choice("grid, time, noise, bits, distances, hard, few, mixed or all.")
+    ] = Part.grid,
     hard: Annotated[bool, flag("--hard", "The same as --part hard.")] = False,
     quick: Annotated[bool, flag("--quick", "Small problems, and few.")] = False,
-    jobs: Annotated[int, whole("Processes; threads where time is taken.")] = 2,
-    out: Annotated[Path, typer.Option(help="Folder for the page.", metavar="DIR")] = Path(
-        "recovery"
-    ),
+    jobs: Annotated[int, job_count("Processes, or threads where time is taken")] = 2,
+    out: Page = Path("recovery"),
     as_json: Json = False,
 ) -> None:
     """Complete matrices with a known answer, against SGD, ScaledSGD, ALS and Gauss-Newton."""
@@ -59,17 +63,20 @@ class Speed(StrEnum):
     shares = "shares"
     growth = "growth"
     peers = "peers"
+    threads = "threads"
     everything = "all"
 
 
 @bench.command()
 def speed(
-    part: Annotated[Speed, choice("rates, limits, shares, growth, peers or all.")] = Speed.rates,
+    part: Annotated[
+        Speed, choice("rates, limits, shares, growth, peers, threads or all.")
+    ] = Speed.rates,
     peers: Annotated[bool, flag("--peers", "The same as --part peers.")] = False,
     device: Annotated[str, choice("cpu or cuda.")] = "cpu",
     quick: Annotated[bool, flag("--quick", "Few samples, few ranks.")] = False,
-    jobs: Annotated[int, whole("Threads.")] = 2,
-    out: Annotated[Path, typer.Option(help="Folder for the page.", metavar="DIR")] = Path("speed"),
+    jobs: Annotated[int, job_count("Threads")] = 2,
+    out: Page = Path("speed"),
     as_json: Json = False,
 ) -> None:
     """Time samples against others, against the machine, and as problems grow."""
@@ -101,9 +108,7 @@ def recommend(
         list[str] | None,
         typer.Argument(help="Data sets in --data, or files of events.", metavar="DATA..."),
     ] = None,
-    data: Annotated[Path, typer.Option(help="Folder of data sets.", metavar="DIR")] = Path(
-        "../shared/data"
-    ),
+    data: _Data = Path("../shared/data"),
     part: Annotated[
         Recommend, choice("table, grid, epochs, optimisers, online, warm, memory or all.")
     ] = Recommend.table,
@@ -112,25 +117,29 @@ def recommend(
     peers: Annotated[
         bool, typer.Option(help="Others, and not only popularity.", metavar="")
     ] = True,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="Of the others these alone.", metavar="NAME")
+    ] = None,
     ease_items: Annotated[int, whole("EASE is left out with more items.")] = 20_000,
     user: User = None,
     item: Item = None,
     quick: Annotated[bool, flag("--quick", "Small grids; made-up choices without DATA.")] = False,
-    jobs: Annotated[int, whole("Threads.")] = 2,
-    out: Annotated[Path, typer.Option(help="Folder for the page.", metavar="DIR")] = Path(
-        "recommend"
-    ),
+    jobs: Annotated[int, job_count("Threads")] = 2,
+    out: Page = Path("recommend"),
     as_json: Json = False,
 ) -> None:
     """Find what users chose, against popularity, item-kNN, EASE, ALS and BPR."""
     from ..research.benchmarks.recommend import PARTS
     from ..research.benchmarks.recommend_data import load, made_up, present
-    from ..research.benchmarks.recommend_peers import How
+    from ..research.benchmarks.recommend_peers import PEERS, How
 
     names = names or ([] if quick else present(data))
     if not names and not quick:
         raise ValueError(f"no data: {data} has none; name a file of events, or try --quick")
-    how = How(rank, seed, jobs, quick, peers, ease_items)
+    asked = tuple(peer or (PEERS if peers else ("popularity",)))
+    if unknown := sorted({*asked} - PEERS.keys()):
+        raise ValueError(f"--peer {unknown[0]}: the others are {', '.join(PEERS)}")
+    how = How(rank, seed, jobs, quick, asked, ease_items)
     sets = [load(name, data, seed, user, item) for name in names] or [made_up(seed)]
     wanted = tuple(PARTS) if part is Recommend.everything else (part.value,)
     runs = {
@@ -147,14 +156,10 @@ def ratings(
         list[str] | None,
         typer.Argument(help="ml-latest-small, jester, or files of ratings.", metavar="DATA..."),
     ] = None,
-    data: Annotated[Path, typer.Option(help="Folder of data sets.", metavar="DIR")] = Path(
-        "../shared/data"
-    ),
+    data: _Data = Path("../shared/data"),
     seeds: Annotated[int, whole("Splits into training and test.")] = 5,
     quick: Annotated[bool, flag("--quick", "Small grids; made-up ratings without DATA.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the page.", metavar="DIR")] = Path(
-        "ratings"
-    ),
+    out: Page = Path("ratings"),
     as_json: Json = False,
 ) -> None:
     """Predict ratings, against biased factorisations of others."""
@@ -165,18 +170,29 @@ def ratings(
     _report("Ratings", {Path(name).stem: run for name, run in runs.items()}, out, as_json)
 
 
+@bench.command()
+def impute(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="diabetes, wine, breast_cancer, digits.", metavar="TABLE..."),
+    ] = None,
+    seeds: Annotated[int, whole("Splits into rows to learn and rows to fill.")] = 5,
+    quick: Annotated[bool, flag("--quick", "A hundred rows of wine.")] = False,
+    out: Page = Path("impute"),
+    as_json: Json = False,
+) -> None:
+    """Fill the gaps of new rows, against scikit-learn's imputers."""
+    from ..research.benchmarks.impute import TABLES, compared
+
+    names = names or (["wine"] if quick else list(TABLES))
+    runs = {name: lambda name=name: compared(name, seeds, quick) for name in names}
+    _report("Gaps", runs, out, as_json)
+
+
 def _report(title: str, parts: dict, out: Path, as_json: bool) -> None:
     """Run the parts, print each when it is there, and write the page."""
     from ..research.benchmarks.recovery import write
-    from .screen import print_result, show
+    from .screen import show_results
 
-    results = {}
-    for name, run in parts.items():
-        results[name] = run()
-        if not as_json:
-            print_result(results[name])
-    path = write(title, results, out)
-    if as_json:
-        show({name: result.facts for name, result in results.items()} | {"page": str(path)}, True)
-    else:
-        print(path)
+    results = ((name, run()) for name, run in parts.items())
+    show_results(results, lambda found: write(title, found, out), as_json)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ import typer
 
 from ..io.progress_bar import progress_bar
 from . import bench as bench_cli
+from . import doctor as doctor_cli
 from . import recommend as recommend_cli
 from . import reproduce as reproduce_cli
 from . import serve as serve_cli
@@ -35,6 +37,7 @@ from .options import (
     Mode,
     Model,
     NoHeader,
+    Page,
     Quiet,
     Refresh,
     Row,
@@ -50,13 +53,16 @@ from .options import (
     Value,
     Weight,
     choice,
+    file,
     flag,
+    folder,
+    job_count,
     number,
     time_span,
     whole,
     whole_or_auto,
 )
-from .screen import print_result, printable, show
+from .screen import printable, show, show_results
 
 if TYPE_CHECKING:
     from ..io.tables import Source
@@ -70,23 +76,12 @@ app = typer.Typer(
 
 
 @app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the page.", metavar="DIR")] = Path("demo"),
-    as_json: Json = False,
-) -> None:
+def demo(out: Page = Path("demo"), as_json: Json = False) -> None:
     """Run the examples, and write a page with their pictures."""
     from ..research.demo import run, write
 
-    results = []
-    for result in run():
-        results.append(result)
-        if not as_json:
-            print_result(result)
-    path = write(results, out)
-    if as_json:
-        show({result.title: result.facts for result in results} | {"page": str(path)}, True)
-    else:
-        print(path)
+    results = ((result.title, result) for result in run())
+    show_results(results, lambda found: write(list(found.values()), out), as_json)
 
 
 @app.command()
@@ -108,8 +103,11 @@ def fit(
     j: Second = None,
     k: Third = None,
     target: Target = None,
+    unsquared: Annotated[
+        bool, flag("--unsquared", "Distance: values are distances, not their squares.")
+    ] = False,
     symmetric: Annotated[bool, flag("--symmetric", "A symmetric matrix: M ~ X X^T.")] = False,
-    loss: Annotated[Loss | None, choice("squared, logistic, or softmax.")] = None,
+    loss: Annotated[Loss | None, choice("squared, huber, logistic, softmax or bpr.")] = None,
     mode: Annotated[Mode | None, choice("Ranking: item-item or user-item.")] = None,
     similarity: Annotated[
         Similarity | None, choice("Item-item: cosine, adjusted, jaccard or shrunk.")
@@ -122,15 +120,13 @@ def fit(
     damping: Annotated[float | None, number("Of P, or auto; 0 is the paper's.")] = None,
     plain: Annotated[bool, flag("--plain", "Plain SGD, without P.")] = False,
     refresh: Annotated[Refresh | None, choice("Renew P every round or sample.")] = None,
-    jobs: Annotated[int | None, whole("Threads.")] = None,
+    jobs: Annotated[int | None, job_count("Threads")] = None,
     device: Annotated[str | None, choice("cpu, cuda or auto.")] = None,
     dtype: Annotated[Dtype | None, choice("Of the factors: float32 or float64.")] = None,
     seed: Annotated[int | None, whole("Of the start and the order.")] = None,
     ray: Annotated[str | None, choice("Address of a Ray cluster, auto or local.")] = None,
     workers: Annotated[int | None, whole("Of the cluster.")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder to go on from after a crash.", metavar="DIR")
-    ] = None,
+    checkpoint: Annotated[Path | None, folder("Folder to go on from after a crash.")] = None,
     separator: Separator = None,
     encoding: Encoding = None,
     no_header: NoHeader = False,
@@ -147,11 +143,10 @@ def fit(
     from ..io.readers import open_file
     from ..io.tables import InputError
     from ..io.text_format import text_format
-    from .summary import summary
-    from .tasks import estimator, train, train_on_cluster
+    from .tasks import estimator, summary, train, train_on_cluster
 
     check_place(out, files, force)
-    text = text_format(separator, encoding, not no_header and None)
+    text = text_format(separator, encoding, no_header)
     given = {
         "rank": rank, "epochs": epochs, "learning_rate": learning_rate, "damping": damping,
         "refresh": refresh, "n_jobs": jobs, "device": device, "dtype": dtype, "random_state": seed,
@@ -166,6 +161,8 @@ def fit(
         if value is not None
     }
     kind = kind or (Kind.recommender if user or item else Kind.matrix)
+    if unsquared and (kind != Kind.distance or ray is not None):
+        raise InputError("--unsquared: goes with --kind distance, and not with --ray")
     model = estimator(kind, settings | {"verbose": True})
     names = {
         "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
@@ -173,9 +170,9 @@ def fit(
     }  # fmt: skip
     begun = monotonic()
     if ray is not None:
-        train_on_cluster(model, files, names)
+        train_on_cluster(model, files, names, at_least)
     elif len(files) == 1:
-        train(model, open_file(files[0], text), names, at_least)
+        train(model, open_file(files[0], text), names, at_least, unsquared)
     else:
         raise InputError(f"{len(files)} files are read on a cluster: give --ray")
     model.save(out)
@@ -240,17 +237,42 @@ def evaluate(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Say what is installed, what can be used, and how fast this machine is."""
-    from .doctor import facts, speeds
+def points(
+    model: Model,
+    anchors: Annotated[
+        Path | None, file("Ids and places of a few points, which the others are turned to fit.")
+    ] = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    no_header: NoHeader = False,
+    as_json: Json = False,
+) -> None:
+    """Write the points that were found from distances: CSV on stdout, or a JSON object a line."""
+    from .. import load
+    from ..estimators.completers import DistanceCompleter
+    from ..io.tables import InputError
+    from .tasks import anchored
 
-    found = facts()
-    with progress_bar("measuring", None):
-        measured = {f"{loss}, rank {rank}": speed for loss, rank, speed in speeds()}
+    loaded = load(model)
+    if not isinstance(loaded, DistanceCompleter):
+        raise InputError(f"{model}: not a model of distances")
+    if anchors is None:
+        places = loaded.points_
+    else:
+        known = anchored(loaded, _source(anchors, separator, encoding, no_header))
+        places = loaded.align(*known)
+    names = loaded.ids[0].names().tolist() if loaded.ids else range(len(places))
+    header = ["point", *(f"x{axis + 1}" for axis in range(places.shape[1]))]
+    lines = ([name, *place] for name, place in zip(names, places.tolist(), strict=True))
     if as_json:
-        print(json.dumps(found | {"samples_per_second": measured}, indent=2))
+        for line in lines:
+            print(json.dumps(dict(zip(header, line, strict=True))))
         return
-    show(found | {what: f"{speed / 1e6:.1f} M samples/s" for what, speed in measured.items()})
+    if sys.stdout.isatty():
+        lines = ([printable(str(cell)) for cell in line] for line in lines)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(lines)
 
 
 def _cluster(ray: str | None, workers: int | None, jobs: int | None, checkpoint: Path | None):
@@ -258,19 +280,22 @@ def _cluster(ray: str | None, workers: int | None, jobs: int | None, checkpoint:
         if workers is not None or checkpoint is not None:
             raise typer.BadParameter("--workers and --checkpoint belong to a cluster: give --ray")
         return None
+    if find_spec("ray") is None:  # told before pyarrow is missed, which the same extra brings
+        raise ModuleNotFoundError(name="ray")
     from .. import RayEngine
 
-    folder = str(checkpoint) if checkpoint else None
-    return RayEngine(ray, workers or 2, threads=jobs or 1, checkpoint=folder)
+    place = str(checkpoint) if checkpoint else None
+    return RayEngine(ray, workers or 2, threads=jobs or 1, checkpoint=place, verbose=True)
 
 
 def _source(file: Path, separator: str | None, encoding: str | None, no_header: bool) -> Source:
     from ..io.readers import open_file
     from ..io.text_format import text_format
 
-    return open_file(file, text_format(separator, encoding, not no_header and None))
+    return open_file(file, text_format(separator, encoding, no_header))
 
 
+doctor_cli.register(app)
 recommend_cli.register(app)
 reproduce_cli.register(app)
 bench_cli.register(app)
@@ -291,6 +316,11 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted, nothing was written", file=sys.stderr)
         return 130
+    except ModuleNotFoundError as why:
+        if not (command := doctor_cli.to_install(why.name)):
+            raise
+        print(f"scaledsgd: this needs {why.name}: {command}", file=sys.stderr)
+        return 2
     except Exception as why:
         if not _foreseen(why):
             raise

@@ -19,8 +19,10 @@ class Kind(StrEnum):
 
 class Loss(StrEnum):
     squared = "squared"
+    huber = "huber"
     logistic = "logistic"
     softmax = "softmax"
+    bpr = "bpr"
 
 
 class Mode(StrEnum):
@@ -65,6 +67,23 @@ def whole(text: str) -> Any:
     return typer.Option(help=text, parser=_parsed(int, "a whole number"), metavar="N")
 
 
+def job_count(text: str) -> Any:
+    """How many to run at once: -1 is as many as there are cores that may be used."""
+    what = "a whole number from 1 up, or -1 for all cores"
+
+    def parse(text: str) -> int:
+        from ..core.memory import cores
+
+        count: Any = _parsed(int, what)(text)
+        if count == -1:
+            return cores()
+        if count < 1:
+            raise typer.BadParameter(f"{text} is not {what}")
+        return count
+
+    return typer.Option(help=f"{text}; -1 for all cores.", parser=parse, metavar="N")
+
+
 def whole_or_auto(text: str) -> Any:
     return typer.Option(help=text, parser=_parsed(int, "auto or a whole number"), metavar="N")
 
@@ -97,6 +116,14 @@ def name(text: str) -> Any:
     return typer.Option(help=text, metavar="NAME")
 
 
+def file(text: str) -> Any:
+    return typer.Option(help=text, metavar="FILE")
+
+
+def folder(text: str) -> Any:
+    return typer.Option(help=text, metavar="DIR")
+
+
 def _silence(quiet: bool) -> bool:
     from ..io.progress_bar import silence
 
@@ -126,6 +153,8 @@ MaxMemory = Annotated[
     str | None,
     typer.Option(help="To take at a time (else most of it).", metavar="SIZE", callback=_limited),
 ]
+Page = Annotated[Path, folder("Folder for the page.")]
+TitlesFile = Annotated[Path | None, file("File with ids and titles in its first columns.")]
 Skip = Annotated[bool, flag("--skip-unknown", "Leave out ids that were not trained on.")]
 
 # Columns that are not named are taken in this order from the file.

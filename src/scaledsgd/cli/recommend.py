@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..io.progress_bar import progress_bar
-from .options import Encoding, Json, Model, NoHeader, Quiet, Separator, Skip, choice, flag
+from .options import (
+    Encoding,
+    Json,
+    Model,
+    NoHeader,
+    Quiet,
+    Separator,
+    Skip,
+    TitlesFile,
+    choice,
+    file,
+    flag,
+)
 from .screen import show_rows
 
 if TYPE_CHECKING:
@@ -31,11 +43,6 @@ class By(StrEnum):
     score = "score"
 
 
-def _file(text: str) -> Any:
-    return typer.Option(help=text, metavar="FILE")
-
-
-_TITLES = Annotated[Path | None, _file("File with ids and titles in its first columns.")]
 _Count = Annotated[int | None, typer.Option("-k", "--count", help="How many (10).", metavar="N")]
 _Item = Annotated[str, typer.Argument(help="An id or, with --titles, a title.", metavar="ITEM")]
 
@@ -49,7 +56,7 @@ def register(app: typer.Typer) -> None:
 def similar(
     model: Model,
     item: _Item,
-    titles: _TITLES = None,
+    titles: TitlesFile = None,
     count: _Count = None,
     by: Annotated[
         By | None, choice("angle, or score (item-item): what is well known comes first.")
@@ -76,12 +83,12 @@ def recommend(
         typer.Option(help='Items that somebody likes: 1,2 or "Alien (1979)",2.', metavar="LIST"),
     ] = None,
     candidates: Annotated[
-        Path | None, _file("File whose first column holds the items to choose from.")
+        Path | None, file("File whose first column holds the items to choose from.")
     ] = None,
     exclude: Annotated[
-        Path | None, _file("File whose first column holds items to leave out.")
+        Path | None, file("File whose first column holds items to leave out.")
     ] = None,
-    titles: _TITLES = None,
+    titles: TitlesFile = None,
     count: _Count = None,
     seen: Annotated[bool, flag("--seen", "Do not leave out what the user had.")] = False,
     skip_unknown: Skip = False,
@@ -125,7 +132,7 @@ def explain(
     model: Model,
     user: Annotated[str, typer.Argument(help="A user's id.", metavar="USER")],
     item: _Item,
-    titles: _TITLES = None,
+    titles: TitlesFile = None,
     count: _Count = None,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -158,14 +165,14 @@ def _opened(path: Path, titles: Path | None, text: TextFormat) -> tuple[Ranking,
     with progress_bar(f"loading {path.name}", None):
         model = load(path)
     if not isinstance(model, ItemRanker | Recommender):
-        raise InputError(f"{path}: a {type(model).__name__} ranks no items")
+        raise InputError(f"{path}: {type(model).__name__} ranks no items")
     return model, Titles(model, titles, text)
 
 
 def _format(separator: str | None, encoding: str | None, no_header: bool) -> TextFormat:
     from ..io.text_format import text_format
 
-    return text_format(separator, encoding, not no_header and None)
+    return text_format(separator, encoding, no_header)
 
 
 def _user(ranking: Ranking, text: str) -> int | str:

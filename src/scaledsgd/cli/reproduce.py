@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Json, Refresh, choice, flag, whole
+from .options import Json, Refresh, choice, flag, folder, job_count, whole
 
 
 class Dataset(StrEnum):
@@ -18,10 +18,6 @@ class Dataset(StrEnum):
     huge = "movielens-25m"
     latest = "movielens-latest"
     million = "movielens-1m"
-
-
-def _folder(text: str):
-    return typer.Option(help=text, metavar="DIR")
 
 
 def cache_folder() -> Path:
@@ -44,8 +40,8 @@ def reproduce(
         list[str],
         typer.Argument(help="fig1 ... fig9, kappa, coherence, drift, or all.", metavar="FIGURE..."),
     ],
-    out: Annotated[Path, _folder("For pictures, results and the report.")] = Path("reproduction"),
-    data: Annotated[Path | None, _folder("A copy of MovieLens (else a synthetic twin).")] = None,
+    out: Annotated[Path, folder("For pictures, results and the report.")] = Path("reproduction"),
+    data: Annotated[Path | None, folder("A copy of MovieLens (else a synthetic twin).")] = None,
     authors: Annotated[
         Path | None, typer.Option(help="The authors' curves, to draw them too.", metavar="NPZ")
     ] = None,
@@ -60,9 +56,9 @@ def reproduce(
     seed: Annotated[int, whole("Of the data, the start and the order.")] = 0,
     seeds: Annotated[int, whole("Runs, of which the median and the range are shown.")] = 1,
     refresh: Annotated[Refresh, choice("Renew P every round or sample.")] = Refresh.round,
-    jobs: Annotated[int | None, whole("Threads (else all cores).")] = None,
+    jobs: Annotated[int, job_count("Threads")] = -1,
     device: Annotated[str, choice("cpu, cuda or auto.")] = "cpu",
-    cache: Annotated[Path | None, _folder("Where comparisons are kept.")] = None,
+    cache: Annotated[Path | None, folder("Where comparisons are kept.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run the paper's experiments, and write a report."""
@@ -81,7 +77,7 @@ def reproduce(
     options = Options(
         scale=scale, seed=seed, seeds=seeds, rank=rank, authors=authors, data=data,
         cache=cache or cache_folder(), tuned=tuned, auto=auto, refresh=refresh.value, device=device,
-        jobs=jobs or os.cpu_count() or 1, verbose=True,
+        jobs=jobs, verbose=True,
     )  # fmt: skip
     results = {}
     for facts in experiments.reproduce(names, options, out):
@@ -115,7 +111,7 @@ def data(
     source: Annotated[
         Path | None, typer.Option("--from", help="A copy on disk, zip or folder.", metavar="PATH")
     ] = None,
-    out: Annotated[Path, _folder("Where it goes.")] = Path("data"),
+    out: Annotated[Path, folder("Where it goes.")] = Path("data"),
     as_json: Json = False,
 ) -> None:
     """Fetch MovieLens from GroupLens or from a copy: movielens-small, -25m, -latest, -1m."""
@@ -123,7 +119,7 @@ def data(
     from .screen import show
 
     print("MovieLens has a licence of its own: see the README in the folder.", file=sys.stderr)
-    folder = movielens.fetch(name.value, out, source, progress=True)
-    table, users, items = movielens.load(folder)
+    place = movielens.fetch(name.value, out, source, progress=True)
+    table, users, items = movielens.load(place)
     counts = {"users": len(users), "items": len(items), "ratings": table.nnz}
-    show({"folder": str(folder)} | counts, as_json)
+    show({"folder": str(place)} | counts, as_json)

@@ -6,6 +6,8 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,7 +72,23 @@ def show_rows(title: str, rows: list[dict], as_json: bool = False) -> None:
     console.print(table)
 
 
-def print_result(result: Result) -> None:
+def show_results(
+    results: Iterable[tuple[str, Result]], write: Callable[[dict[str, Result]], Path], as_json: bool
+) -> None:
+    """Results by name, each when it is there; then the page of all is written, and named."""
+    found = {}
+    for name, result in results:
+        found[name] = result
+        if not as_json:
+            _print_result(result)
+    path = write(found)
+    if as_json:
+        show({name: one.numbers() for name, one in found.items()} | {"page": str(path)}, True)
+    else:
+        print(path)
+
+
+def _print_result(result: Result) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

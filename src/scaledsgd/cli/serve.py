@@ -9,11 +9,22 @@ import threading
 from contextlib import ExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Encoding, Json, NoHeader, Separator, flag, number, whole
+from .options import (
+    Encoding,
+    Json,
+    NoHeader,
+    Separator,
+    TitlesFile,
+    file,
+    flag,
+    folder,
+    number,
+    whole,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,10 +45,6 @@ class World(StrEnum):
     distance = "distance"
 
 
-def _file(text: str) -> Any:
-    return typer.Option(help=text, metavar="FILE")
-
-
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(serve)
@@ -47,24 +54,20 @@ def serve(
     model: Annotated[
         Path | None, typer.Argument(help="A model that fit wrote.", metavar="MODEL")
     ] = None,
-    titles: Annotated[
-        Path | None, _file("File with ids and titles in its first columns.")
-    ] = None,
+    titles: TitlesFile = None,
     learn: Annotated[bool, flag("--learn", "Learn from events that are sent.")] = False,
-    log: Annotated[
-        Path | None, typer.Option(help="Where events are kept (else MODEL.log).", metavar="DIR")
-    ] = None,
+    log: Annotated[Path | None, folder("Where events are kept (else MODEL.log).")] = None,
     weight: Annotated[bool, flag("--weight", "Recommender: events have a weight.")] = False,
     watch: Annotated[bool, flag("--watch", "Take up MODEL when it is replaced.")] = False,
     known: Annotated[
-        Path | None, _file("Known entries (row, column, value) to compare the model with.")
+        Path | None, file("Known entries (row, column, value) to compare the model with.")
     ] = None,
     anchors: Annotated[
-        Path | None, _file("Distances: ids and places of points that lie fixed.")
+        Path | None, file("Distances: ids and places of points that lie fixed.")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.", metavar="HOST")] = "127.0.0.1",
     port: Annotated[int, whole("Port to listen at; 0 for any.")] = _PORT,
-    tokens: Annotated[Path | None, _file("File of tokens: `read TOKEN [UNTIL]` a line.")] = None,
+    tokens: Annotated[Path | None, file("File of tokens: `read TOKEN [UNTIL]` a line.")] = None,
     no_token: Annotated[bool, flag("--no-token", "Ask for no token; on loopback alone.")] = False,
     cors: Annotated[
         list[str] | None,
@@ -96,13 +99,6 @@ def serve(
     """
     from ..io.tables import InputError
     from ..io.text_format import text_format
-
-    try:
-        import jsonschema  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as why:
-        raise InputError(f"serve needs {why.name}: pip install 'scaledsgd[serve]'") from None
     from ..serving.access import Limits
     from ..serving.server import is_loopback, listen, run
 
@@ -121,7 +117,7 @@ def serve(
             service = _world(world.value, stack, limits)
         else:
             assert model is not None
-            text = text_format(separator, encoding, not no_header and None)
+            text = text_format(separator, encoding, no_header)
             service = _service(model, titles, known, anchors, text, limits)
             if learn:
                 _learn(service, model, log, stack, checkpoint, weight)
@@ -221,24 +217,14 @@ def _known(path: Path, text: TextFormat) -> Known:
 
 
 def _anchors(path: Path, model: Learner, text: TextFormat) -> tuple[list, np.ndarray]:
-    import numpy as np
-
     from ..estimators.completers import DistanceCompleter
-    from ..io.ids import typed_id
     from ..io.readers import open_file
     from ..io.tables import InputError
+    from .tasks import anchored
 
     if not isinstance(model, DistanceCompleter):
         raise InputError("--anchors are points of a model of distances")
-    source = open_file(path, text)
-    name, *axes = source.first(1 + model.factors.rank)
-    table = source.table([name], axes)
-    ids = model.ids[0] if model.ids else None
-    found = [typed_id(str(one), ids, model.factors.d) for one in table[name].tolist()]
-    if None in found:
-        unknown = table[name].tolist()[found.index(None)]
-        raise table.refused(found.index(None), name, f"point {unknown!r} was never seen")
-    return found, np.stack([np.asarray(table[axis], float) for axis in axes], 1)
+    return anchored(model, open_file(path, text))
 
 
 def _learn(

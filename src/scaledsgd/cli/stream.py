@@ -37,6 +37,7 @@ from .options import (
     Weight,
     choice,
     flag,
+    job_count,
     number,
     whole,
 )
@@ -88,11 +89,11 @@ def stream(
     restart: Annotated[bool, flag("--restart", "Read the source from its beginning.")] = False,
     final: Annotated[bool, flag("--final", "The last line is complete without its end.")] = False,
     skip_lost: Annotated[bool, flag("--skip-lost", "Go on where Redis lost entries.")] = False,
-    jobs: Annotated[int | None, whole("Threads.")] = None,
+    jobs: Annotated[int | None, job_count("Threads")] = None,
     new: Annotated[Kind | None, choice("matrix, distance, ranking or recommender.")] = None,
     rank: Annotated[int | None, whole("New: how many directions to learn.")] = None,
     symmetric: Annotated[bool, flag("--symmetric", "New: a symmetric matrix.")] = False,
-    loss: Annotated[Loss | None, choice("New: squared, logistic, softmax.")] = None,
+    loss: Annotated[Loss | None, choice("New: squared, huber, logistic, softmax or bpr.")] = None,
     mode: Annotated[Mode | None, choice("New: item-item or user-item.")] = None,
     seed: Annotated[int, whole("New: of the start and the order.")] = _SEED,
     separator: Separator = None,
@@ -117,7 +118,7 @@ def stream(
     from ..streaming.sources import open_feed
     from ..streaming.stream import EVERY, SECONDS, Stream
 
-    for text, given in (("--batch", batch), ("--every", every), ("--jobs", jobs)):
+    for text, given in (("--batch", batch), ("--every", every)):
         if given is not None and given < 1:
             raise InputError(f"{text} {given}: not a whole number from 1 up")
     for text, given in (("--seconds", seconds), ("--idle", idle)):
@@ -130,7 +131,7 @@ def stream(
         "row": row, "column": column, "value": value, "i": i, "j": j, "k": k, "target": target,
         "user": user, "item": item, "weight": weight,
     }  # fmt: skip
-    text = text_format(separator, encoding, not no_header and None)
+    text = text_format(separator, encoding, no_header)
     # The lock comes first: what is loaded before it may be old when it is ours.
     with alone(out):
         learner = _begin(out if out.exists() else model, new, settings, seed)

@@ -1,5 +1,5 @@
 """Fit a model to a file, or ask a model about one: which columns are meant, which rows each line
-names, and in which line it went wrong."""
+names, in which line it went wrong, and what is told of the model that was made."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..estimators.base import Learner
 from ..estimators.completers import DistanceCompleter, MatrixCompleter
 from ..estimators.ranker import ItemRanker
 from ..estimators.recommender import Recommender
+from ..io.ids import typed_id
 from ..io.parquet import parquet_files
 from ..io.progress_bar import progress_bar
 from ..io.readers import open_file
@@ -64,12 +65,18 @@ def estimator(kind: str, settings: Mapping) -> Estimator:
     return make(**settings)
 
 
-def train(model: Estimator, source: Source, names: Names, at_least: float | None = None) -> None:
+def train(
+    model: Estimator, source: Source, names: Names, at_least: float | None = None,
+    unsquared: bool = False,
+) -> None:  # fmt: skip
     """Fit a model to a file. Columns that are not named are taken in the file's order; the target
     of comparisons may be missing. Events are read for a recommender, and where a user or an item
-    is named; only those whose value is at least `at_least`."""
+    is named; only those whose value is at least `at_least`. Values that are `unsquared` distances
+    are squared."""
     keys = _COLUMNS[model.objective.arity]
     if not source.names:
+        if unsquared:
+            raise InputError(f"--unsquared: {source.path} holds a matrix, not a table")
         _train_on_matrix(model, source, names)
         return
     if isinstance(model, Recommender) or names.get("user") or names.get("item"):
@@ -77,6 +84,8 @@ def train(model: Estimator, source: Source, names: Names, at_least: float | None
     else:
         named = _columns(source, model, names, least=3)
         table = _read(source, list(named.values()), len(keys) - 1)
+        if unsquared:
+            _square(table, named["value"])
     try:
         with progress_bar("fitting", None):
             model.fit(table, **named)
@@ -84,22 +93,67 @@ def train(model: Estimator, source: Source, names: Names, at_least: float | None
         raise table.located(why) from None
 
 
-def train_on_cluster(model: Estimator, files: Sequence[Path], names: Names) -> None:
+def _square(table: Table, name: str) -> None:
+    """Distances become their squares; one below zero is none."""
+    distances = table[name]
+    if (distances < 0).any():
+        row = int(np.argmax(distances < 0))
+        raise table.refused(row, name, f"{distances[row]:g} is not a distance")
+    table.columns[name] = distances**2
+
+
+def anchored(model: DistanceCompleter, source: Source) -> tuple[list, np.ndarray]:
+    """Points of a model and where they lie, from the first columns of a file."""
+    name, *axes = source.first(1 + model.factors.rank)
+    table = source.table([name], axes)
+    ids = model.ids[0] if model.ids else None
+    found = [typed_id(str(one), ids, model.factors.d) for one in table[name].tolist()]
+    if None in found:
+        unknown = table[name].tolist()[found.index(None)]
+        raise table.refused(found.index(None), name, f"point {unknown!r} was never seen")
+    return found, np.stack([np.asarray(table[axis], float) for axis in axes], 1)
+
+
+def train_on_cluster(
+    model: Estimator, files: Sequence[Path], names: Names, at_least: float | None = None
+) -> None:
     """Fit a model to Parquet files that the machines of its engine read."""
-    if names.get("user") or names.get("item"):
+    if isinstance(model, ItemRanker) and (names.get("user") or names.get("item")):
         raise InputError("--user, --item: events are made comparisons of without --ray")
+    if at_least is not None:
+        raise InputError("--at-least: a cluster learns from all events of its files")
     paths = parquet_files(list(files))
     wrong = next((path for path in paths if not path.endswith(".parquet")), None)
     if wrong is not None:
         raise InputError(f"{wrong}: a cluster reads Parquet files")
+    source = open_file(paths[0])
+    if isinstance(model, Recommender):
+        named = _event_columns(source, model, names, at_least)
+    else:
+        named = _columns(source, model, names, least=3)
     with progress_bar("fitting on the cluster", None):
-        model.fit(paths, **_columns(open_file(paths[0]), model, names, least=3))
+        model.fit(paths, **named)
 
 
 def _events(
     source: Source, model: Learner, names: Names, at_least: float | None
 ) -> tuple[dict[str, str], Table]:
     """The names of the columns of events, by what fit calls them, and the events."""
+    named = _event_columns(source, model, names, at_least)
+    rated = names.get("value") if at_least is not None else None
+    columns = list(dict.fromkeys([*named.values(), *([rated] if rated else ())]))
+    table = _read(source, columns, 2, named.get("time"))
+    if "weight" in named:
+        _check_weights(table, named["weight"])
+    if rated and at_least is not None:
+        table = table.kept(_liked(table[rated], source, rated, at_least))
+    return named, table
+
+
+def _event_columns(
+    source: Source, model: Learner, names: Names, at_least: float | None
+) -> dict[str, str]:
+    """The names of the columns of events, by what fit calls them."""
     if type(model) not in _EVENTS:
         raise InputError("--user, --item: events are for --kind recommender or --kind ranking")
     keys = _EVENTS[type(model)]
@@ -109,14 +163,7 @@ def _events(
     _check_events(model, names, at_least)
     rated = names.get("value") if at_least is not None else None
     refuse_others({**names, "value": None} if rated else names, keys, "kind")
-    named = source.choose({key: names.get(key) for key in keys}, 2)
-    columns = list(dict.fromkeys([*named.values(), *([rated] if rated else ())]))
-    table = _read(source, columns, 2, named.get("time"))
-    if "weight" in named:
-        _check_weights(table, named["weight"])
-    if rated and at_least is not None:
-        table = table.kept(_liked(table[rated], source, rated, at_least))
-    return named, table
+    return source.choose({key: names.get(key) for key in keys}, 2)
 
 
 def _check_events(model: Learner, names: Names, at_least: float | None) -> None:
@@ -215,7 +262,9 @@ class Query:
         except ValueError as why:
             raise self.table.located(why) from None
         z = self.scores().astype(np.float64)
-        found = {"observations": len(y), "mean_loss": float(loss.value(z, y).mean())}
+        unit = self.model.trainer.policy.threshold or 1.0  # in which Huber's loss is told
+        value = loss.value(z / unit, y / unit) * unit**2 if unit != 1 else loss.value(z, y)
+        found = {"observations": len(y), "mean_loss": float(value.mean())}
         if loss.name != "bpr":
             found["rms_error"] = float(np.sqrt(np.mean((loss.inverse_link(z) - y) ** 2)))
         return found | _ranking_quality(loss.name, z, y)
@@ -310,7 +359,7 @@ def find(
     """How well a ranking finds what users chose, among all items that they have not had. `names`
     may hold "k", how many answers count."""
     if not isinstance(model, ItemRanker | Recommender):
-        raise InputError(f"--user and --item: a {type(model).__name__} ranks nothing")
+        raise InputError(f"--user and --item: {type(model).__name__} ranks nothing")
     refuse_others(names, ("user", "item", "value", "k"), "model")
     columns = {key: names[key] for key in ("user", "item") if names.get(key)}
     if isinstance(model, ItemRanker) and len(columns) < 2:
@@ -332,3 +381,66 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"--k {text}: not a whole number from 1 up")
     return int(text)
+
+
+# --- What `fit` tells about the model that it made ------------------------------------------------
+
+
+def summary(model: Learner, seconds: float) -> dict[str, Any]:
+    """Names and values, as a person reads them. Args: seconds, that it took to read and to fit."""
+    facts = _of_recommender(model) if isinstance(model, Recommender) else _of_matrix(model)
+    return {"kind": type(model).__name__} | facts | {"seconds": round(seconds, 3)}
+
+
+def _of_matrix(model: Learner) -> dict[str, Any]:
+    history, last = model.history_, model.history_.records[-1]
+    rows, columns = model.factors.shape
+    tested = getattr(model, "test_auc_", None)
+    held = getattr(model.trainer, "held_error", None)
+    used, values = model.effective_rank_, model.singular_values_
+    return {
+        "rows": rows,
+        "columns": columns,
+        "rank": model.rank,
+        "epochs": round(last["epoch"], 3),
+        "stopped_by": history.stopped,
+        "mean_loss": last["loss"],
+        # Of the directions in use: of the others it would be that of rounding.
+        "condition_number": float(values[0] / values[used - 1]) if used and values[0] else 1.0,
+        "effective_rank": used,
+        "repairs": history.repairs,
+    } | {
+        name: value
+        for name, value in (("held_out_error", held), ("test_auc", tested))
+        if value is not None
+    }
+
+
+def _of_recommender(model: Recommender) -> dict[str, Any]:
+    policy = model.policy_
+    found = {
+        "users": len(model.user_ids),
+        "items": len(model.item_ids),
+        "choices": int(model.histories.table.nnz),
+        "rank": model.rank,
+        "loss": policy.loss,
+    }
+    if policy.loss == "softmax":
+        found |= {
+            "product": "cosine" if policy.cosine else "dot",
+            "temperature": policy.tau,
+            "contrast": policy.c,
+        }
+    found |= {
+        "ridge": policy.ridge,
+        "unobserved_weight": policy.alpha0,
+        "neighbours": policy.neighbours,
+        "epochs": round(model.history_.records[-1]["epoch"]),
+    }
+    # Held out: nothing, where nobody has three choices.
+    for who, prefix in ((policy.loss, ""), ("popularity", "popularity_")):
+        for name, value in zip(
+            ("ndcg@20", "recall@20"), model.measures_.get(who, ()), strict=False
+        ):
+            found[prefix + name] = round(value, 4)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,3 +68,35 @@ class Choices:
             np.bincount(rows, self.weights, size)
             for rows, size in zip((self.users, self.items), self.shape, strict=True)
         ]
+
+    def gathered(self, most: int, seed: int) -> Choices:
+        """Choices for one process to look at: these, since they are here."""
+        return self
+
+    def portions(
+        self, rng: np.random.Generator, parts: int, block: int = 1, weighted: bool = False
+    ) -> Iterator[np.ndarray]:
+        """Positions of all choices in a random order, in so many parts of whole blocks; with
+        `weighted`, drawn as often as their weights say.
+
+        >>> seen = Choices.of([0, 1, 1, 0, 1], [2, 0, 2, 1, 1], shape=(2, 3))
+        >>> [len(part) for part in seen.portions(np.random.default_rng(0), 2, block=2)]
+        [4, 1]
+        """
+        order = rng.permutation(len(self))
+        if weighted and np.ptp(self.weights):
+            often = self.weights.astype(np.float64)
+            order = rng.choice(len(order), len(order), p=often / often.sum())
+        each, more = divmod(-(-len(order) // block), parts)
+        ends = block * np.cumsum([each + (k < more) for k in range(parts)])
+        for part in np.split(order, ends[:-1]):
+            if len(part):
+                yield part
+
+    def negatives(
+        self, pool: np.ndarray, blocks: int, count: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Items of the pool for each block (blocks, count), all of them where they are no more."""
+        if count >= len(pool):
+            return np.tile(pool, (blocks, 1))
+        return pool[rng.integers(0, len(pool), (blocks, count))]

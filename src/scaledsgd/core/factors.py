@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import ndtri
 
-from .linalg import STRIDE, Algebra, NumpyAlgebra, aligned, balance, eigenbasis, floored, pitch
+from .linalg import STRIDE, Algebra, NumpyAlgebra, aligned, floored, pitch
 from .memory import allow
 
 # P may be wrong by a tenth before it matters. A sketch shows that, where it has enough rows: a Gram
@@ -179,11 +179,7 @@ class Factors:
         if not all(np.isfinite(G).all() for G in grams):
             raise FloatingPointError("non-finite factors")
         moved = self._moved(grams, frozen)
-        if self.rows is None:
-            Q, self.spectrum = eigenbasis(grams[0])
-            transforms = [Q]
-        else:
-            *transforms, self.spectrum = balance(*grams)
+        transforms, self.spectrum = algebra.basis(grams)
         for side, T in zip(self.sides, transforms, strict=True):
             if rotate:
                 algebra.transform(side, T)
@@ -192,12 +188,9 @@ class Factors:
     def singular_values(self) -> np.ndarray:
         """Singular values of X X^T or L R^T as it is now, largest first."""
         units = [float(np.abs(side).max(initial=0.0)) or 1.0 for side in self.sides]
-        grams = [
-            NumpyAlgebra().gram(side / unit) for side, unit in zip(self.sides, units, strict=True)
-        ]
-        if self.rows is None:
-            return eigenbasis(grams[0])[1] * units[0] * units[0]
-        return balance(*grams)[2] * units[0] * units[1]
+        algebra = NumpyAlgebra()
+        grams = [algebra.gram(side / unit) for side, unit in zip(self.sides, units, strict=True)]
+        return algebra.basis(grams)[1] * units[0] * units[-1]
 
     def _moved(self, grams: list[np.ndarray], frozen: np.ndarray | None) -> float:
         if not self.spectrum.any():

@@ -1,4 +1,4 @@
-"""The losses of the paper, one row of a table each.
+"""The losses of the paper and one more, Huber's, one row of a table each.
 
 Every loss is a scalar function psi(z, y) of one bilinear form over the two or three rows that a
 sample names::
@@ -9,7 +9,9 @@ and the step on each of those rows is the same for all of them::
 
     x_m  <-  x_m - alpha * psi'(z, y) * P (a_m v + b_m u)
 
-so an engine implements the step once and reads the rest from here.
+so an engine implements the step once and reads the rest from here. An observation that has a weight
+w is the complex number y + i w: it goes wherever a target goes, and sums of real numbers leave the
+weight what it is.
 """
 
 from __future__ import annotations
@@ -31,6 +33,16 @@ def _difference(z, y):
     return z - y
 
 
+def _huber(z, y):
+    e = np.abs(z - y)
+    inside = np.minimum(e, 1.0)
+    return inside * (e - 0.5 * inside)
+
+
+def _clipped_difference(z, y):
+    return np.minimum(np.maximum(z - y, -1.0), 1.0)
+
+
 def _quarter_square(z, y):
     return 0.25 * (z - y) * (z - y)
 
@@ -41,6 +53,24 @@ def _half_difference(z, y):
 
 def _cross_entropy(z, y):
     return np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z))) - y * z
+
+
+def weight(y):
+    """Of targets: 1, unless they are complex.
+
+    >>> weight(3.0), weight(np.array([3.0 + 0.5j]))
+    (1.0, array([0.5]))
+    """
+    return y.imag if np.iscomplexobj(y) else 1.0
+
+
+def weighed(function: Callable, z, y):
+    """A function of (z, y), times the weight that y has.
+
+    >>> weighed(_difference, np.array([5.0]), np.array([3.0 + 0.5j]))
+    array([1.])
+    """
+    return weight(y) * function(z, np.real(y))
 
 
 def sigmoid(z):
@@ -103,6 +133,9 @@ LOSSES: dict[str, Loss] = {
         # rows i, j: the entry M_ij
         Loss("squared", _BOTH, (0, 1), _half_square, _difference, _identity, _ANY,
              cuda="z - y"),
+        # rows i, j: the entry M_ij, of which some are wrong; in units of the threshold
+        Loss("huber", _BOTH, (0, 1), _huber, _clipped_difference, _identity, _ANY,
+             cuda="max(min(z - y, real(1)), real(-1))"),
         # rows i, j: the squared distance |x_i - x_j|^2
         Loss("distance", (1, -1), (1, -1), _quarter_square, _half_difference, _identity,
              (0.0, np.inf), gain=4.0, curvature=0.5, damping=0.5, cuda="real(0.5) * (z - y)"),

@@ -1,4 +1,4 @@
-"""How much memory may be taken: a file of a kilobyte can ask for a terabyte."""
+"""How much memory may be taken, and how many cores: a file of a kilobyte can ask for a terabyte."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ def allow(size: float, what: str) -> None:
             raise MemoryError(
                 f"{what} takes {size / 1e9:.1f} GB of memory, {may}: --max-memory raises that"
             )
+
+
+def cores() -> int:
+    """Cores that this process may use now: what `n_jobs=-1` means.
+
+    >>> cores() >= 1
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _free() -> float:

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .losses import LOSSES, Loss
-from .validation import bad_target, real, refuse, whole
+from .losses import LOSSES, Loss, weight
+from .validation import bad_target, finite, real, refuse, whole
 
 _BLOCK = 1 << 16  # samples checked at a time: temporaries stay at a megabyte or two
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Samples in the order in which they are to be run: rows (n, arity), and targets (n,).
+    """Samples in the order in which they are to be run: rows (n, arity), and targets (n,), complex
+    where they have weights (`losses.weight`).
 
     >>> some = Chunk(np.array([[0, 1], [2, 0]]), np.array([5.0, 3.0]))[1:]
     >>> len(some), some.index, some.targets
@@ -27,7 +28,7 @@ class Chunk:
     """
 
     index: np.ndarray
-    targets: np.ndarray
+    targets: Any
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -54,7 +55,7 @@ class Observations:
     def __init__(self, index, targets, shape, loss: str = "squared", symmetric: bool = False):
         self.loss: Loss = _loss(loss)
         self.index: np.ndarray = index
-        self.targets: np.ndarray = targets
+        self.targets: Any = targets
         self.symmetric = symmetric
         self.shape: tuple[int, int] = shape
         self.disposable = False  # whether training may reorder the arrays instead of copies
@@ -144,13 +145,14 @@ class Observations:
         largest = self.largest  # whose square may not be a number
         if not largest:
             return 0.0
-        squares = sum(float(np.square(y / largest).sum()) for *_, y in self.blocks())
+        parts = (weight(y) * np.square(np.real(y) / largest) for *_, y in self.blocks())
+        squares = sum(float(part.sum()) for part in parts)
         return largest * float(np.sqrt(squares / len(self)))
 
     @property
     def largest(self) -> float:
         """Of the targets, whatever its sign."""
-        return max(float(self.targets.max()), -float(self.targets.min()))
+        return max(float(self.targets.real.max()), -float(self.targets.real.min()))
 
     def sides(self) -> dict[int, list[int]]:
         """The columns of the index that name rows of each side."""
@@ -189,6 +191,10 @@ class Observations:
             found.append(start + some[wanted[at] == keys])
         return np.concatenate(found)
 
+    def distinct(self, index: np.ndarray) -> np.ndarray:
+        """An index (n, 2) without those that name an entry once more."""
+        return index[np.unique(self._keys(index), return_index=True)[1]]
+
     def _keys(self, index: np.ndarray) -> np.ndarray:
         """One number for each entry."""
         i, j = index.T.astype(np.int64)
@@ -201,6 +207,34 @@ class Observations:
         return Observations(
             self.index[part], self.targets[part], self.shape, self.loss.name, self.symmetric
         )
+
+    def weighed(self, weights, *, normalised: bool = True, rows: bool = False) -> Observations:
+        """The same with weights of the samples (n,), or of the `rows` of the matrix, or a sparse
+        matrix of them: what is `normalised` has a mean of 1, what has a weight of 0 is left out.
+
+        >>> seen = Observations.pairs([0, 1, 1], [2, 0, 1], [5.0, 3.0, 4.0]).weighed([1, 3, 0])
+        >>> seen.targets
+        array([5.+0.5j, 3.+1.5j])
+        """
+        if sp.issparse(weights):
+            if weights.shape != self.shape:
+                raise ValueError(f"weights of shape {weights.shape} for a matrix of {self.shape}")
+            weights, rows = np.asarray(weights.tocsr()[tuple(self.index.T)]).ravel(), False
+        w = finite(real(weights, "weight"), "weight").astype(np.float64)
+        wanted, what = (self.shape[0], "rows") if rows else (len(self), "entries")
+        if len(w) != wanted:
+            raise ValueError(f"{len(w)} weights for {wanted} {what}")
+        w = w[self.index[:, 0]] if rows else w
+        refuse(w < 0, w, "weight {} is negative")
+        some = w > 0
+        if not some.any():
+            raise ValueError("all weights are zero: there is nothing to learn from")
+        if normalised:
+            w = w / w[some].max()
+            w /= w[some].mean()
+        if (w == 1).all():
+            return self
+        return self.of(Chunk(self.index[some], self.targets[some] + 1j * w[some]))
 
     def of(self, samples: Chunk) -> Observations:
         """Other samples of the same kind."""
@@ -246,8 +280,9 @@ class Observations:
 
     def take(self, dtype) -> tuple[np.ndarray, np.ndarray]:
         """Arrays that the caller may reorder."""
-        copy = not self.disposable
-        return self.index.copy() if copy else self.index, self.targets.astype(dtype, copy=copy)
+        copy, y = not self.disposable, self.targets
+        dtype = np.result_type(dtype, np.complex64) if np.iscomplexobj(y) else dtype
+        return self.index.copy() if copy else self.index, y.astype(dtype, copy=copy)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         for start in range(0, len(self), _BLOCK):

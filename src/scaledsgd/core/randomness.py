@@ -1,17 +1,14 @@
-"""Where samples come from: synthetic problems, ratings turned into comparisons, MovieLens.
-
-Here is what the makers of data share: seeded streams of numbers that do not depend on how the work
-is split among threads, folders that are there as a whole or not at all, and a progress bar.
-"""
+"""Seeded streams of random numbers that do not depend on how the work is split among threads."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numba.extending import register_jitable
+
+from .memory import cores
 
 # SplitMix64 (Steele, Lea and Flood, 2014): one addition and two multiplications a number, and a
 # state of one word, so that every row of a matrix affords a stream of its own.
@@ -51,10 +48,11 @@ def streams(seed: int, purpose: str, count: int) -> np.ndarray:
 
 
 def threaded(work: Callable, parts: Iterable, n_jobs: int | None = None) -> Iterator:
-    """Results of compiled work, in the order of its parts, from all cores unless told otherwise.
+    """Results of compiled work, in the order of its parts, from all cores (-1, too) unless told
+    otherwise.
 
     >>> list(threaded(abs, [-1, 2, -3]))
     [1, 2, 3]
     """
-    with ThreadPoolExecutor(n_jobs or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores() if n_jobs in (None, -1) else n_jobs) as pool:
         yield from pool.map(work, parts)

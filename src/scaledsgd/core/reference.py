@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .choices import Choices
-from .losses import Loss
+from .losses import Loss, weighed
 
 
 def preconditioners(X: np.ndarray, rows: int | None = None) -> list[np.ndarray]:
@@ -44,7 +44,8 @@ def sgd(
     alpha: float,
     P: np.ndarray | None = None,
 ) -> None:
-    """SGD over the samples in order, plain or with a P that stays as it is; X changes in place."""
+    """SGD over the samples in order, plain or with a P that stays as it is; X changes in place.
+    Targets y + i w have the weight w, here and below."""
     frozen = [np.eye(X.shape[1]) if P is None else P]
     for rows, y in zip(index, targets, strict=True):
         _move(X, frozen, rows, y, loss, alpha)
@@ -82,7 +83,7 @@ def _move(X, P, rows, y, loss: Loss, alpha: float) -> list[int]:
     """One step. Returns which of the sample's places moved: a row named twice moves once, the
     first time it is named."""
     u, v = form(X, rows, loss)
-    slope = loss.slope(u @ v, y)
+    slope = weighed(loss.slope, u @ v, y)
     moved = [m for m, row in enumerate(rows) if row not in rows[:m]]
     steps = [P[(1 - loss.sides[m]) % len(P)] @ (loss.a[m] * v + loss.b[m] * u) for m in moved]
     for m, step in zip(moved, steps, strict=True):

@@ -7,6 +7,7 @@ used in one file only, and a test holds this list against the source:
 |---|---|---|
 | `llvmlite` | cpu/llvm.py | instructions and types of registers, which Numba does not have |
 | `numba.core` | cpu/llvm.py | `cgutils`: tuples as values, LLVM's own functions, memcpy |
+| `numba.config` | cpu/llvm.py | which instructions the kernels are compiled for |
 | `PrimitiveModel` | cpu/llvm.py | a register's numbers are one value to Numba |
 | `_set_uuid` | cpu/llvm.py | intrinsics are the same in every process, for Numba's disk cache |
 | `make_array` | cpu/llvm.py | of a lowering context: where the items of an array lie |
@@ -16,6 +17,8 @@ used in one file only, and a test holds this list against the source:
 | `get_abi_sizeof` | cpu/llvm.py | bytes of an item |
 | `cache_path` | ../cli/doctor.py | where compiled kernels are kept |
 | `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` | cluster/worker_pool.py | "0": only loopback listens |
+| `RAY_free_objects_batch_size` | cluster/worker_pool.py | blocks that were replaced ... |
+| `RAY_free_objects_period_milliseconds` | cluster/worker_pool.py | ... go at once |
 | `RAY_AUTH_MODE` | cluster/worker_pool.py | a cluster of ours asks for a token ... |
 | `RAY_AUTH_TOKEN` | cluster/worker_pool.py | ... which only this process knows |
 | `RAY_TMPDIR` | cluster/worker_pool.py | the folder of the next |

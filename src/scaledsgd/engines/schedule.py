@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-_WIDEST = 64  # groups of a schedule for triplets: with more its table would outgrow a worker
+# Groups of a schedule for triplets: three rows meet in one of G shares once in some G^2 sub-rounds,
+# so that calls grow as G^3, and more than these cost more than they share (docs/scale.md).
+WIDEST = 8
 
 
 class Schedule(NamedTuple):
@@ -87,16 +89,15 @@ def shifts(workers: int) -> Schedule:
 
 
 def planes(workers: int) -> Schedule:
-    """Four blocks a group, as many groups as workers or, if those are no power of two, more.
+    """Four blocks a group, as many groups as workers or, if those are no power of two, more; and
+    no more than `WIDEST`, which leaves workers past those without triplets to run.
 
     Blocks are the points of a space over the field of two numbers. Any three of them lie in one
     plane, of four points, and the planes parallel to it hold all the others: a sub-round for every
     direction of a plane brings every three blocks together exactly once. That takes 7 sub-rounds
     for 2 groups, 35 for 4 and 155 for 8, and none could do with fewer groups of four.
     """
-    count = 1 << (workers - 1).bit_length()
-    if count > _WIDEST:
-        raise ValueError(f"comparisons are spread over at most {_WIDEST} workers, not {workers}")
+    count = min(1 << (workers - 1).bit_length(), WIDEST)
     points = np.arange(4 * count)
     groups = []
     for u in points[1:]:

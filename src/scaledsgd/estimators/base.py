@@ -65,7 +65,8 @@ SETTINGS: dict[str, Any] = {
     "epochs": Number(1, _MOST, whole=True),
     "tol": Number(endless=True),
     "evaluations": Number(0, 10_000, whole=True),  # an epoch: each looks at 100,000 samples
-    "n_jobs": Number(1, 1024, whole=True),  # threads: more than the cores of any machine
+    # Threads, more than the cores of any machine; -1: all cores.
+    "n_jobs": Either(-1, Number(1, 1024, whole=True)),
     "device": Either("cpu", "cuda", "auto"),
     "dtype": Either("float32", "float64"),
     "verbose": Either(FLAG, Number(0, whole=True)),
@@ -314,6 +315,25 @@ class Learner(Settings):
 
     def _learn(self, data, names: tuple, epochs: int, *, fresh: bool, streaming: bool = False):
         """Train on data whose columns have these names, or on data without names."""
+        observations = self._observed(data, names, fresh=fresh)
+        if observations is not None:
+            self._trainer.run(observations, epochs=epochs, streaming=streaming, **self._how())
+        return self
+
+    def _how(self) -> dict:
+        """What a run is told."""
+        return {
+            "tol": self.tol,
+            "evaluations": self.evaluations,
+            "callbacks": self.callbacks,
+            "verbose": self.verbose,
+        }
+
+    def _observed(
+        self, data, names: tuple, *, fresh: bool, weights=None, relative: bool = True
+    ) -> Any:
+        """What the data says, with a trainer that has room for it; None if it only names rows.
+        Args: weights, of the samples; relative, whether only to each other."""
         self._check()
         named = names[0] is not None
         if not fresh and named != (self._ids is not None) and not isinstance(data, Observations):
@@ -327,27 +347,21 @@ class Learner(Settings):
             observations = self._observe(data, names, reset=fresh)
             if observations is None:  # names that are new, and nothing to learn about them
                 self._trainer.grow([len(ids) for ids in self._ids or ()])
-                return self
+                return None
             of = observations.loss, observations.symmetric
             if of != (self.objective, self.is_symmetric):
                 raise ValueError("these observations are of another loss or symmetry")
             given = data[0] if isinstance(data, tuple) else data
             observations.disposable = observations is not given
+            if weights is not None:
+                rows = not named and not isinstance(data, Observations)
+                observations = observations.weighed(weights, normalised=relative, rows=rows)
             if fresh:
                 self._trainer, self._streams = self._start(observations), {}
         self._trainer.grow(observations.shape)
         # Set before training, so that a run that diverges leaves its last finite state behind.
         self.history_ = self._trainer.history
-        self._trainer.run(
-            observations,
-            epochs=epochs,
-            streaming=streaming,
-            tol=self.tol,
-            evaluations=self.evaluations,
-            callbacks=self.callbacks,
-            verbose=self.verbose,
-        )
-        return self
+        return observations
 
     @contextmanager
     def _unless_refused(self):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
+from glob import has_magic
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -16,10 +18,12 @@ from ..core.losses import LOSSES, Loss
 from ..core.observations import Observations
 from ..engines.base import Engine
 from ..io.ids import Ids
-from ..io.schema import Either, Number
+from ..io.readers import open_file
+from ..io.schema import Either, Number, told
 from ..io.tables import are_files, columns_of
+from ..training.columns import Columns
 from ..training.completion import Completion
-from ..training.history import UndeterminedWarning
+from ..training.history import UndeterminedWarning, warn
 from ..training.ridge import Biases
 from .base import FLAG, SETTINGS, Learner
 
@@ -27,18 +31,58 @@ from .base import FLAG, SETTINGS, Learner
 class Completer(Learner):
     """An estimator that learns from entries (row, column, target)."""
 
-    def fit(self, X, y=None, *, row=None, column=None, value=None):
+    def fit(self, X, y=None, *, row=None, column=None, value=None, sample_weight=None):
         """Learn from a sparse matrix (stored entries are what is known), an array with NaN for
-        the unknown, a frame with the named columns, or Observations. On a cluster, from Parquet
-        files: a pattern or a list of paths."""
-        self._learn(X, (row, column, value), self.epochs, fresh=True)
+        the unknown, a frame or the path of a file with the named columns, or Observations. On a
+        cluster, from Parquet files: a pattern or a list of paths.
+
+        sample_weight : what the loss of each entry counts, relative to that of the others: of a
+            table in the order of its lines, or the name of a column; of a matrix one for each row,
+            or a sparse matrix of weights.
+
+        >>> M = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 9.0]])  # of which the last is a mistake
+        >>> weights = sp.csr_array([[1, 1], [1, 1], [1, 1e-6]])
+        >>> model = MatrixCompleter(rank=1, random_state=0).fit(M, sample_weight=weights)
+        >>> model.predict(([2], [1])).round(2)
+        array([6.])
+        """
+        names = row, column, value
+        X = self._opened(X, names, sample_weight)
+        seen = self._observed(X, names, fresh=True, weights=self._weights(X, sample_weight))
+        self.history_ = self._trainer.complete(seen, epochs=self.epochs, **self._how())
         self._warn()
         return self
 
-    def partial_fit(self, X, y=None, *, row=None, column=None, value=None):
-        """One pass over new entries. Rows and columns not seen before are added."""
-        fresh = not hasattr(self, "history_")
-        return self._learn(X, (row, column, value), 1, fresh=fresh, streaming=True)
+    def partial_fit(self, X, y=None, *, row=None, column=None, value=None, sample_weight=None):
+        """One pass over new entries. Rows and columns not seen before are added. A
+        `sample_weight` of 1 is that of an entry without."""
+        fresh, names = not hasattr(self, "history_"), (row, column, value)
+        X = self._opened(X, names, sample_weight)
+        weights = self._weights(X, sample_weight)
+        seen = self._observed(X, names, fresh=fresh, weights=weights, relative=False)
+        with self._trainer.following(seen) as left:
+            self._trainer.run(left, epochs=1, streaming=True, **self._how())
+        return self
+
+    def _opened(self, X, names: tuple, weight) -> Any:
+        """What is in a file, if that is meant by X; a cluster opens its files by itself."""
+        if self.engine is not None or not isinstance(X, str | PathLike):
+            return X
+        if has_magic(str(X)) and not Path(X).exists():
+            return X  # a pattern
+        source = open_file(X)
+        if not source.names:
+            return source.matrix(names[2])
+        if None in names:
+            raise ValueError(f"{X}: name the columns: row=, column= and value=")
+        numbers = [names[2], weight] if isinstance(weight, str) else [names[2]]
+        return source.table(list(names[:2]), numbers)
+
+    def _weights(self, X, given):
+        """Weights of samples, a column of the table if they have a name."""
+        if given is None:
+            return None
+        return columns_of(X, (given,))[0] if isinstance(given, str) else given
 
     _trainer: Completion
 
@@ -58,13 +102,19 @@ class Completer(Learner):
                 names = self._ids[side].names()[rows[:3]].tolist() if self._ids else rows[:3]
                 some = ", ".join(map(str, names)) + (", ..." if len(rows) > 3 else "")
                 told.append(f"{len(rows)} {self._sides[side]}(s) ({some}) have too few entries")
-        if trainer.lost:
+        if trainer.lost and trainer.held_error is None:
+            off = 2 * trainer.policy.train / trainer.policy.size  # its slope is half the residual
+            told.append(
+                f"too few distances to hold any out, and those given are met up to {off:.2g} of "
+                "their size: by their noise, or by a wrong shape"
+            )
+        elif trainer.lost:
             told.append(
                 f"the error on held-out entries is {trainer.held_error:.2g}, far above that on the "
                 "others: too few entries, or too large a rank"
             )
         if told:
-            warnings.warn(f"not determined: {'; '.join(told)}", UndeterminedWarning, stacklevel=3)
+            warn(f"not determined: {'; '.join(told)}", UndeterminedWarning)
 
     @property
     def _smallest(self) -> float:
@@ -120,14 +170,18 @@ class Completer(Learner):
         return self.scores([self.row_numbers(pairs[0], 0), self.row_numbers(pairs[1], 1)])
 
 
-class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Completer):
+_LOSSES = "squared", "huber", "logistic"  # of entries
+
+
+class MatrixCompleter(OneToOneFeatureMixin, TransformerMixin, Completer):
     """Complete a low-rank matrix from some of its entries.
 
     Parameters
     ----------
     rank : how many directions to learn at most; "auto" for as many as the data bears out. What was
         found is `effective_rank_`.
-    loss : "squared", or "logistic" for targets that are bits or probabilities.
+    loss : "squared"; "huber" where some entries are grossly wrong: what lies further off than the
+        typical residual counts no more than that; "logistic" for bits or probabilities.
     symmetric : learn M ~ X X^T (the paper's case) instead of M ~ L R^T.
     scaled : step with the preconditioner P; False is plain SGD.
     learning_rate : the paper's alpha; "auto" finds its step, and which directions to keep.
@@ -143,21 +197,36 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
     engine : who trains instead of this machine: a `RayEngine`.
     dtype, random_state, callbacks, verbose : as their names say.
     center : add a mean, and a bias for every row and column: "auto" where that helps on held-out
-        entries, True or False. Squared loss, two sides, on the CPU.
-    regularization : a ridge beside them, as a share of what noise alone would need; "auto" finds
-        it on held-out entries, where one helps; 0 for none.
+        entries, True or False. "columns" is for tables whose columns are of different kinds, as
+        centimetres beside euros: each has a mean, a size and a noise of its own; "auto" tries that
+        where columns differ by orders of magnitude. Squared loss, two sides.
+    regularization : a ridge beside them, as a share of what noise alone would need, or, with
+        "columns", of the usual one; "auto" finds it on held-out entries, where one helps; 0 for
+        none.
 
     >>> M = np.outer([1.0, 2.0, 3.0], [1.0, 1.0, 2.0])
     >>> M[2, 2] = np.nan
     >>> model = MatrixCompleter(rank=1, epochs=100, random_state=0).fit(M)
     >>> model.predict(([2], [2])).round(3)
     array([6.])
+
+    In a pipeline it fills the gaps of rows that it has not seen:
+
+    >>> from sklearn.linear_model import LinearRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 1)) * [1.0, 20.0, 3000.0] + [5.0, 0.0, 1e5]
+    >>> y, gaps = X[:, 0], np.where(rng.random(X.shape) < 0.3, np.nan, X)
+    >>> fill = MatrixCompleter("auto", center="columns", random_state=0)
+    >>> pipe = make_pipeline(fill, LinearRegression()).fit(gaps[:100], y[:100])
+    >>> pipe.score(gaps[100:], y[100:]) > 0.9
+    True
     """
 
     _legal = SETTINGS | {
-        "loss": Either("squared", "logistic"),
+        "loss": Either(*_LOSSES),
         "symmetric": FLAG,
-        "center": Either("auto", FLAG),
+        "center": Either("auto", "columns", FLAG),
         "regularization": Either("auto", Number(0)),
     }
 
@@ -180,7 +249,7 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         self.regularization = regularization
 
     def _ways(self) -> dict:
-        asked = self.center is True or self.regularization not in ("auto", 0)
+        asked = self.center not in ("auto", False) or self.regularization not in ("auto", 0)
         if asked and (self.symmetric or self.loss != "squared"):
             raise ValueError("center and regularization are for loss='squared' with two sides")
         return {"center": self.center, "regularization": self.regularization}
@@ -224,6 +293,8 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         if trainer.noise is not None and known:
             seen = {f"seen{side}": counts for side, counts in enumerate(trainer.counts)}
             memory |= seen | {"noise": np.array([trainer.noise])}
+        if trainer.columns is not None:
+            memory |= {"column_noise": trainer.columns.noises, "row_prior": trainer.columns.prior}
         return memory
 
     def _restore(self, arrays: dict[str, np.ndarray], facts: dict):
@@ -234,12 +305,16 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         if "noise" in arrays:
             self._trainer.noise = float(arrays["noise"][0])
             self._trainer.counts = [arrays["seen0"], arrays["seen1"]]
+        if "column_noise" in arrays:
+            R = self.column_factors_.astype(np.float64)
+            own = arrays["column_bias"], R, arrays["column_noise"], arrays["row_prior"]
+            self._trainer.columns = Columns(*own)
         return self
 
     @property
     def objective(self) -> Loss:
-        if self.loss not in ("squared", "logistic"):
-            raise ValueError(f"loss={self.loss!r} is not 'squared' or 'logistic'")
+        if self.loss not in _LOSSES:
+            raise ValueError(f"loss={self.loss!r} is not {told(Either(*_LOSSES))}")
         return LOSSES[self.loss]
 
     @property
@@ -261,9 +336,13 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         if return_std:
             raise ValueError("return_std is for entries named by (rows, columns)")
         if sp.issparse(X):
-            raise TypeError("sparse rows are filled in by transform(X) @ column_factors_.T")
+            raise TypeError("sparse rows are filled in by transform(X)")
+        return self._filled(self._rows(X))
+
+    def _filled(self, X) -> np.ndarray:
+        """What is expected of all entries of checked rows."""
         rows, biases = self._folded_in(X)
-        filled = rows @ self.column_factors_.T
+        filled = rows @ self.column_factors_.T.astype(np.float64)
         if self._trainer.biases is None:
             return filled
         return filled + biases[:, None] + self.intercept_ + self.column_bias_
@@ -287,20 +366,55 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         return self.objective.inverse_link(self.predict(X))
 
     def transform(self, X) -> np.ndarray:
-        """Factors of rows given by some of their entries: the best fit to the column factors."""
-        return self._folded_in(X)[0]
+        """Rows (n, columns) with their gaps filled: what is known stays, the rest is what the best
+        fit to the column factors says. Of a sparse matrix, what is not stored is a gap. A row of
+        which nothing is known is filled with what is usual in each column; with the logistic loss,
+        gaps are filled with probabilities.
 
-    def _folded_in(self, X) -> tuple[np.ndarray, np.ndarray]:
-        """Factors (n, r) and biases (n,) of rows given by some of their entries."""
+        >>> M = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0])
+        >>> model = MatrixCompleter(rank=1, random_state=0).fit(M)
+        >>> model.transform([[5.0, np.nan, np.nan]]).round(3)
+        array([[ 5.,  5., 10.]])
+        """
+        X = self._rows(X)
+        filled = self._filled(X)
+        if self.loss == "logistic":
+            filled = self.objective.inverse_link(filled)
+        known = _dense(X)
+        return np.where(np.isnan(known), filled, known).astype(X.dtype)
+
+    def fold_in(self, X) -> np.ndarray:
+        """Factors (n, rank) of rows given by some of their entries: the best fit to the column
+        factors.
+
+        >>> M = np.outer([1.0, 2.0, 3.0], [1.0, 1.0, 2.0])
+        >>> model = MatrixCompleter(rank=1, random_state=0).fit(M)
+        >>> rows = model.fold_in([[5.0, np.nan, 10.0]])
+        >>> (rows @ model.column_factors_.T).round(3)
+        array([[ 5.,  5., 10.]])
+        """
+        return self._folded_in(self._rows(X))[0]
+
+    def _rows(self, X) -> Any:
+        """Rows with gaps, checked: an array with NaN, or a sparse one."""
         check_is_fitted(self, "history_")
-        X = sp.csr_array(X) if sp.issparse(X) else X
-        X = self._matrix(X, reset=False)
+        X = self._matrix(sp.csr_array(X) if sp.issparse(X) else X, reset=False)
         if not np.isfinite(X.data).all() if sp.issparse(X) else np.isinf(X).any():
             raise ValueError("the rows hold numbers that are not finite")
+        return X
+
+    def _folded_in(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Factors (n, r) and biases (n,) of checked rows given by some of their entries."""
+        if self._trainer.columns is not None:
+            return self._trainer.columns.rows(_dense(X)), np.zeros(X.shape[0])
         R, centred = self.column_factors_.astype(np.float64), self._trainer.biases is not None
+        usual = np.zeros(R.shape[1])
         if centred:
             R = np.hstack([R, np.ones((len(R), 1))])
-        out = np.zeros((X.shape[0], R.shape[1]))
+            usual = np.append(usual, 0.0)
+        elif self.row_factors_.size:
+            usual = self.row_factors_.mean(axis=0, dtype=np.float64)
+        out = np.tile(usual, (X.shape[0], 1))
         for n in range(len(out)):
             if sp.issparse(X):
                 part = slice(X.indptr[n], X.indptr[n + 1])
@@ -308,12 +422,14 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
             else:
                 known = np.flatnonzero(~np.isnan(X[n]))
                 y = X[n, known]
+            if not len(y):
+                continue
             if centred:
                 hold = self._trainer.ridge * np.sqrt(len(y)) * np.eye(R.shape[1])
                 A, b = R[known], y - self.intercept_ - self.column_bias_[known]
                 out[n] = np.linalg.lstsq(A.T @ A + hold, A.T @ b, rcond=None)[0]
             else:
-                out[n] = _fold_in(R[known], y, self.objective)
+                out[n] = _fold_in(R[known], y, self.objective, self._trainer.policy.threshold)
         r = self.factors.rank
         return out[:, :r], out[:, r] if centred else np.zeros(len(out))
 
@@ -332,10 +448,6 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
             raise AttributeError("factors_ is for symmetric=True: see row_factors_")
         return self.factors.X
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.factors.rank
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -343,16 +455,32 @@ class MatrixCompleter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Complet
         return tags
 
 
+def _dense(X) -> np.ndarray:
+    """Rows as an array with NaN for the unknown."""
+    if not sp.issparse(X):
+        return X.astype(np.float64)
+    out = np.full(X.shape, np.nan)
+    out[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
+    return out
+
+
 def _are_pairs(X) -> bool:
     return not sp.issparse(X) and np.asarray(X).dtype.kind in "iu" and np.shape(X)[1:] == (2,)
 
 
-def _fold_in(R: np.ndarray, y: np.ndarray, loss: Loss) -> np.ndarray:
+def _fold_in(R: np.ndarray, y: np.ndarray, loss: Loss, threshold: float = 0.0) -> np.ndarray:
     """The w that minimises the loss of R w. Each pass minimises the parabola that touches the loss
-    from above, which for the squared loss is the loss itself."""
+    from above, which for the squared loss is the loss itself; Huber's are as steep as the residual
+    is small."""
     w = np.zeros(R.shape[1])
+    if loss.name == "huber":
+        for _ in range(50):
+            e = np.abs(R @ w - y)
+            root = np.sqrt(1 / np.maximum(e, threshold or 1.0))
+            w = np.linalg.lstsq(R * root[:, None], y * root, rcond=None)[0]
+        return w
     inverse = np.linalg.pinv(R)
-    for _ in range(1 if loss.curvature == 1 else 200):
+    for _ in range(1 if loss.name == "squared" else 200):
         step = inverse @ (loss.slope(R @ w, y) / loss.curvature)
         w -= step
         if np.abs(step).max() < 1e-10:
@@ -397,7 +525,10 @@ class DistanceCompleter(Completer):
         """The points turned, mirrored and moved so that the anchors lie at their positions."""
         X = self.points_
         at = self.row_numbers(list(anchors), 0)
-        positions = np.asarray(positions, dtype=np.float64)
+        try:
+            positions = np.asarray(positions, dtype=np.float64)
+        except OverflowError:
+            raise ValueError("a position is larger than any number of 64 bits") from None
         if positions.shape != (len(at), X.shape[1]):
             raise ValueError(
                 f"{len(at)} anchors in {X.shape[1]} dimensions need positions of shape "

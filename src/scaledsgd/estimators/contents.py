@@ -101,6 +101,13 @@ _HISTORIES = {  # what each user chose, and last
 }
 
 
+_NEIGHBOURS = {  # which items speak for which
+    "near_items": Array("int32", ("near",), 0, "last_item"),
+    "near_weights": Array("float32", ("near",), 0),
+    "near_start": Array("int64", ("near_starts",), 0, "near", rule="offsets"),
+}
+
+
 def _arrays(model: Learner, held: dict[str, np.ndarray], facts: dict) -> dict[str, Array]:
     """The arrays that such a model has."""
     kind, sides = type(model).__name__, ("rows",) if model.is_symmetric else ("rows", "columns")
@@ -122,9 +129,14 @@ def _arrays(model: Learner, held: dict[str, np.ndarray], facts: dict) -> dict[st
         wanted |= {
             f"weights{n}": Array("float64", (side,), 0, 1e30) for n, side in enumerate(sides)
         }
-    if "intercept" in held and kind == "MatrixCompleter":
+        if any(name in held for name in _NEIGHBOURS):
+            wanted |= _NEIGHBOURS
+    if ("intercept" in held or "column_noise" in held) and kind == "MatrixCompleter":
         wanted |= {"row_bias": Array("float64", ("rows",)), "intercept": Array("float64", (2,)),
                    "column_bias": Array("float64", ("columns",))}  # fmt: skip
+    if "column_noise" in held and kind == "MatrixCompleter":
+        wanted |= {"column_noise": Array("float64", ("columns",), 1e-300, 1e300),
+                   "row_prior": Array("float64", ("r", "r"), -1e150, 1e150)}  # fmt: skip
     if "noise" in held and kind == "MatrixCompleter":
         wanted |= {"noise": Array("float64", (1,), 0), "seen0": Array("int64", ("rows",), 0),
                    "seen1": Array("int64", ("columns",), 0)}  # fmt: skip
@@ -169,7 +181,10 @@ def validate(model: Learner, arrays: dict[str, np.ndarray], facts: dict) -> None
         wrong = array.misfit(arrays[name], sizes)
         if wrong:
             raise ModelFileError(f"{name} {wrong}")
-    pairs = (("kept0", left), ("kept1", right), ("starts", sizes.get("users", 0) + 1))
+    pairs = (
+        ("kept0", left), ("kept1", right), ("starts", sizes.get("users", 0) + 1),
+        ("near_starts", right + 1),
+    )  # fmt: skip
     for name, most in pairs:
         if not 0 < sizes.get(name, most) <= most:
             raise ModelFileError(f"{name}: {sizes[name]} rows of {most}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from time import perf_counter
 from typing import cast
 
 import numpy as np
@@ -18,20 +18,24 @@ from ..core.factors import Factors
 from ..core.linalg import unit
 from ..core.losses import LOSSES, Loss
 from ..core.validation import LARGEST
-from ..engines.base import Engine, open_engine
+from ..engines.base import AnyChoices, Engine, open_engine
 from ..io.ids import Ids
 from ..io.schema import Either, Number
-from ..io.tables import columns_of
+from ..io.tables import are_files, columns_of
 from ..recommend import fold_in, tuning
 from ..recommend.evaluation import pattern, top_measures
 from ..recommend.histories import Histories
 from ..recommend.interactions import UNNAMED, Interactions, read
+from ..recommend.neighbours import Neighbours
 from ..recommend.search import Lists, Search, top_k
 from ..training.choice_trainer import ChoicePolicy, ChoiceTrainer
+from ..training.history import warn
+from ..training.state import Checkpoint
 from .base import SETTINGS, Learner, Role
 
 _EPOCHS = 40  # of the softmax at most, with epochs="auto"
 _HEAVIEST = 32.0  # times the mean: a choice of more weight would throw its rows about
+_NEAR = "start", "items", "weights"  # the arrays of neighbours in a file
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31557600}
 
 
@@ -47,9 +51,13 @@ class Recommender(Learner):
         "cosine" or "dot". "auto" finds them on held-out choices, as it finds
     ridge, alpha0 : how strongly vectors are held back, and the weight of what was not chosen.
     negatives : items that a block of choices shares.
+    neighbours : items, at most, that speak for each item beside the vectors, where held-out choices
+        say that it helps; 0 for vectors alone. "auto" is twice the rank with the softmax, else 0.
     half_life : of a choice's weight, such as "30d", or a number in the units of the time column.
     epochs : of the softmax at most; "auto" is 40. As many are run as help on held-out choices.
     scaled : step with the preconditioner P; False is plain SGD.
+    engine : `RayEngine(...)` learns on a cluster, from Parquet files that its machines read.
+        Settings are searched for here, on the choices of some users; `partial_fit` learns here.
     n_jobs, device, random_state, callbacks, verbose : as of `MatrixCompleter`.
 
     After `fit`, `measures_` holds NDCG@20 and recall@20 of held-out choices by what was tried, and
@@ -70,6 +78,7 @@ class Recommender(Learner):
         | {
             "rank": Number(1, 2**31 - 1, whole=True),
             "negatives": Number(1, 2**31 - 1, whole=True),
+            "neighbours": Either("auto", Number(0, 2**31 - 1, whole=True)),
             "epochs": Either("auto", Number(1, 2**31 - 1, whole=True)),
             "loss": Either("softmax", "squared", "bpr"),
             "product": Either("auto", "cosine", "dot"),
@@ -77,17 +86,18 @@ class Recommender(Learner):
     )
     _trainer: ChoiceTrainer
     _histories: Histories
+    _neighbours: Neighbours | None = None
     _cached: tuple | None = None  # vectors, and a search among them, of one state
     _sides = ("user", "item")
     # Settings of the other estimators, which are facts about this one.
-    dtype, engine, evaluations = "float32", None, 1
+    dtype, evaluations = "float32", 1
 
     def __init__(
         self, rank=64, *, loss="softmax", temperature: float | str = "auto",
         contrast: float | str = "auto", product="auto", ridge: float | str = "auto",
-        alpha0: float | str = "auto", negatives=1024, half_life: str | float | None = None,
-        epochs: int | str = "auto", scaled=True, n_jobs=1, device="cpu", random_state=None,
-        callbacks=(), verbose=False,
+        alpha0: float | str = "auto", negatives=1024, neighbours: int | str = "auto",
+        half_life: str | float | None = None, epochs: int | str = "auto", scaled=True, n_jobs=1,
+        device="cpu", engine: Engine | None = None, random_state=None, callbacks=(), verbose=False,
     ):  # fmt: skip
         self.rank = rank
         self.loss = loss
@@ -97,11 +107,13 @@ class Recommender(Learner):
         self.ridge = ridge
         self.alpha0 = alpha0
         self.negatives = negatives
+        self.neighbours = neighbours
         self.half_life = half_life
         self.epochs = epochs
         self.scaled = scaled
         self.n_jobs = n_jobs
         self.device = device
+        self.engine = engine
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
@@ -125,42 +137,92 @@ class Recommender(Learner):
         named `user`, `item` and, if there are any, `weight` and `time`; or a sparse matrix of users
         x items, whose values are weights."""
         self._check()
-        told = self._read(data, user, item, weight, time)
-        with self._unless_refused():
-            self._ids, self._streams = [Ids(), Ids()], {}
-            self._histories = Histories(self._ids[0])
-            choices = self._choices(told)
-        self._histories.add(choices.users, choices.items, choices.weights)
+        before = vars(self).copy()
+        try:
+            return self._fit(data, (user, item, weight, time))
+        except BaseException:  # data that is refused, or that no vectors fit: as if not told
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    def _fit(self, data, names: tuple):
+        self._ids, self._streams = [Ids(), Ids()], {}
+        self._columns = {"user": names[0] or "user", "item": names[1] or "item"}
+        self._histories = Histories(self._ids[0])
+        choices = self._observed_choices(data, names)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        engine = open_engine(self.device, self.n_jobs, 1000.0 * len(choices))
-
-        def begin(policy: ChoicePolicy) -> ChoiceTrainer:
-            return self._begin(choices.shape, policy, engine, seed)
-
-        cap = _EPOCHS if self.epochs == "auto" else int(self.epochs)
-        search = tuning.Tuner(choices, begin, self._fixed(), seed).find
-        policy, epochs, self.measures_ = search(self.loss, cap)
-        del search  # and all that it holds
-        self._trainer = begin(policy)
-        self.history_ = self._trainer.history
+        folder = self.engine.checkpoint if self.engine else None
+        checkpoint = Checkpoint(folder, self._settings()) if folder else None
+        seed = checkpoint.seed(seed) if checkpoint else seed
+        near = open_engine(self.device, self.n_jobs, 1000.0 * len(choices))
+        some = choices.gathered(tuning.MOST, seed)  # all of them, where they are here
+        policy, epochs, self.measures_ = self._searched_for(some, near, seed, checkpoint)
+        self._trainer = self._begin(choices.shape, policy, self.engine or near, seed)
+        self._trainer.checkpoint = checkpoint
+        self.history_, self._neighbours = self._trainer.history, None
         self._trainer.run(choices, epochs=epochs, callbacks=self.callbacks, verbose=self.verbose)
-        self._columns = {"user": user or "user", "item": item or "item"}
+        self._neighbours = self._regressed(some)
         self.n_features_in_ = choices.shape[1]
         best = self.measures_.get(policy.loss)
         if best and best[0] <= self.measures_["popularity"][0]:
-            warnings.warn(
+            warn(
                 f"held-out choices are ranked no better than by popularity: NDCG@20 {best[0]:.3f} "
                 f"against {self.measures_['popularity'][0]:.3f}",
-                RuntimeWarning, stacklevel=3,
-            )  # fmt: skip
+                RuntimeWarning,
+            )
         return self
+
+    def _observed_choices(self, data, names: tuple) -> AnyChoices:
+        """What the data says, where the engine wants it. Files are read by a cluster's machines,
+        and what users had comes from there into files that are mapped into memory."""
+        if self.engine is not None and are_files(data):
+            self._check_names(names)
+            half_life = None if self.half_life is None else seconds(self.half_life)
+            found = self.engine.open_events(data, names, half_life, _HEAVIEST)
+            for ids, known, what in zip(self._ids or (), found.ids, self._sides, strict=True):
+                ids.add(known, what)
+            self._unit = found.unit
+            start, items, weights = found.histories()
+            self._histories.take(start, items, weights)
+            return found
+        choices = self._choices(self._read(data, *names))
+        self._histories.add(choices.users, choices.items, choices.weights)
+        return choices if self.engine is None else self.engine.held(choices)
+
+    def _searched_for(
+        self, some: Choices, near: Engine, seed: int, checkpoint: Checkpoint | None
+    ) -> tuning.Found:
+        """Settings found on this machine, or by the run that a checkpoint goes on with."""
+        if checkpoint and checkpoint.own:
+            own = checkpoint.own
+            measures = {name: tuple(pair) for name, pair in own["measures"].items()}
+            return tuning.Found(ChoicePolicy(**own["policy"]), own["epochs"], measures)
+
+        def begin(policy: ChoicePolicy, engine: Engine) -> ChoiceTrainer:
+            return self._begin(some.shape, policy, engine, seed)
+
+        cap = _EPOCHS if self.epochs == "auto" else int(self.epochs)
+        found = tuning.Tuner(some, begin, near, self._fixed(), seed).find(self.loss, cap)
+        if checkpoint:
+            told = {"epochs": found.epochs, "measures": found.measures}
+            checkpoint.own = told | {"policy": asdict(found.policy)}
+        return found
+
+    def _regressed(self, choices: Choices) -> Neighbours | None:
+        """What items say for others, if the policy asks for it; a part of the training's time."""
+        clock, policy = perf_counter(), self._trainer.policy
+        if not policy.neighbours:
+            return None
+        found = Neighbours.of(choices, policy.neighbours, policy.local_ridge).times(policy.blend)
+        self._trainer.seconds += perf_counter() - clock
+        self.history_.records[-1]["seconds"] = self._trainer.seconds
+        return found
 
     def _begin(self, shape, policy: ChoicePolicy, engine: Engine, seed: int) -> ChoiceTrainer:
         """A trainer with fresh factors."""
         scale = float(self.rank) ** -0.5
         how = {"seed": seed, "scale": (scale, scale), "dtype": "float32"}
-        factors = Factors.start(shape, int(self.rank), **how)
-        factors.X = engine.put(factors.X)
+        factors = engine.start_choices(shape, int(self.rank), **how)
         return ChoiceTrainer(factors, policy, engine, np.random.default_rng([seed, 2]))
 
     def _check(self) -> None:
@@ -177,14 +239,22 @@ class Recommender(Learner):
         }  # fmt: skip
         if self.product != "auto":
             given["cosine"] = self.product == "cosine"
+        given["neighbours"] = self.neighbours
+        if self.neighbours == "auto":
+            given["neighbours"] = 2 * self.rank if self.loss == "softmax" else 0
         return {name: value for name, value in given.items() if not isinstance(value, str)}
 
     def _read(self, data, user, item, weight, time) -> Interactions:
-        if not sp.issparse(data) and not isinstance(data, str) and (user is None or item is None):
-            raise ValueError(UNNAMED)
-        if self.half_life is not None and time is None:
-            raise ValueError("half_life needs the column of times: time=...")
+        named = sp.issparse(data) or isinstance(data, str)
+        self._check_names((user, item, weight, time), named)
         return read(data, (user, item, weight, time), weights=True)
+
+    def _check_names(self, names: tuple, named: bool = False) -> None:
+        """Args: named, whether the columns are known without their names."""
+        if not named and (names[0] is None or names[1] is None):
+            raise ValueError(UNNAMED)
+        if self.half_life is not None and names[3] is None:
+            raise ValueError("half_life needs the column of times: time=...")
 
     def _choices(self, told: Interactions, *, fresh: bool = True) -> Choices:
         """Each pair of a user and an item once, its weight in units of the mean, and remembered."""
@@ -217,18 +287,24 @@ class Recommender(Learner):
         if fresh:  # a stream from nothing learns by the squared loss, which needs no negatives
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             engine = open_engine(self.device, self.n_jobs, 0)
-            policy = replace(ChoicePolicy("squared"), **self._fixed())
+            policy = replace(ChoicePolicy("squared"), **self._fixed() | {"neighbours": 0})
             self._trainer = self._begin(choices.shape, policy, engine, seed)
             self.history_, self.measures_ = self._trainer.history, {}
+            self._neighbours = None
             self._columns = {"user": user or "user", "item": item or "item"}
             self.n_features_in_ = choices.shape[1]
+        elif self.engine is not None:  # what comes after a fit on a cluster is learned here
+            self.factors  # noqa: B018  (comes here from the workers)
+            self._trainer.engine = open_engine(self.device, self.n_jobs, 0)
         self._histories.add(choices.users, choices.items, choices.weights)
         self._trainer.grow(choices.shape)
         users = np.unique(choices.users)
         self._cached = None
-        self._trainer.follow(choices, self._all_of(users))
-        if self.policy_.loss == "squared":  # one step an event; the softmax has seen all of theirs
+        if self.policy_.loss == "squared":  # one step an event; the softmax sees all of theirs
+            self._trainer.follow(choices)
             self._fold_in_again(users)
+        else:
+            self._trainer.follow(choices, self._all_of(users))
         self._cached = None
         return self
 
@@ -259,26 +335,50 @@ class Recommender(Learner):
         if (user is None) == (items is None):
             raise ValueError("recommend needs a user or a list of items, and not both")
         if user is not None:
-            single, (vectors, seen) = np.ndim(user) == 0, self._known(np.atleast_1d(user))
+            single, (vectors, had) = np.ndim(user) == 0, self._known(np.atleast_1d(user))
         else:
             single = not any(np.ndim(part) for part in _listed(items))
-            vectors, seen = self._unknown([items] if single else items)
-        among = np.arange(len(self.item_ids))
-        if candidates is not None:
-            among = np.unique(self.item_ids.rows(_listed(candidates), "item"))
-        if exclude is not None:
-            among = np.setdiff1d(among, self.item_ids.rows(_listed(exclude), "item"))
-        if len(among) == 0:
-            raise ValueError("no items to recommend: the list of candidates is empty")
-        if not isinstance(k, int | np.integer) or not 1 <= k <= len(among):
-            raise ValueError(f"k={k!r} is not a whole number from 1 to the {len(among)} items")
-        if len(among) < len(self.item_ids):
+            vectors, had = self._unknown([items] if single else items)
+        among, search, seen, places = None, self._searched(), had[:2], None
+        if candidates is not None or exclude is not None:
+            among = np.arange(len(self.item_ids))
+            if candidates is not None:
+                among = np.unique(self.item_ids.rows(_listed(candidates), "item"))
+            if exclude is not None:
+                among = np.setdiff1d(among, self.item_ids.rows(_listed(exclude), "item"))
+            if len(among) == 0:
+                raise ValueError("no items to recommend: the list of candidates is empty")
             search = Search(self._vectors()[1][among])
-            seen = _renumbered(seen, among, len(self.item_ids))
-        else:
-            search = self._searched()
-        rows, scores = search.top_k(vectors, int(k), seen if filter_seen else None)
-        return self._named(np.where(rows >= 0, among[rows], -1), scores, single)
+            places = np.full(len(self.item_ids), -1)
+            places[among] = np.arange(len(among))
+            seen = _renumbered(seen, places)
+        if not isinstance(k, int | np.integer) or not 1 <= k <= len(search.table):
+            raise ValueError(
+                f"k={k!r} is not a whole number from 1 to the {len(search.table)} items"
+            )
+        rows, scores = self._best(
+            search, vectors, int(k), had, seen if filter_seen else None, places
+        )
+        rows = rows if among is None else np.where(rows >= 0, among[rows], -1)
+        return self._named(rows, scores, single)
+
+    def recommend_to_rows(
+        self, users: np.ndarray, k: int, filter_seen: bool = True, sides: tuple | None = None
+    ) -> Lists:
+        """The same for users by row number, without checks: rows of items (users, k), -1 with a
+        score of -inf where none are left, and scores. `sides` are vectors of all users and items in
+        the place of those of now."""
+        vectors, had = self._known_rows(users)
+        if sides is not None:
+            vectors = sides[0][users]
+        search = self._searched() if sides is None else Search(sides[1])
+        return self._best(search, vectors, k, had, had[:2] if filter_seen else None)
+
+    def _best(self, search: Search, vectors, k: int, had, seen, places=None) -> Lists:
+        """The best k by the vectors, and by what neighbours say."""
+        if self._neighbours is None:
+            return search.top_k(vectors, k, seen)
+        return self._neighbours.top_k(search, vectors, k, had, seen, places)
 
     def similar(self, item, k: int = 10):
         """The k items most similar to an item by the angle between them, and the cosines; of a list
@@ -309,6 +409,12 @@ class Recommender(Learner):
             whose = "the list" if user is None else f"user {user!r}"
             raise ValueError(f"{whose}: no choice but {item!r} is known")
         shares = fold_in.shares(self.policy_, self._vectors()[1], chosen, weights, wanted)
+        if self._neighbours is not None:
+            vector = self._folded(np.array([0, len(chosen)]), chosen, weights)[0]
+            score = max(float(vector @ self._vectors()[1][wanted]), 0.0)
+            said = self._neighbours.speaking_for(wanted, chosen) * np.clip(weights, 0, 1)
+            whole = score * shares + said
+            shares = whole / whole.sum() if whole.sum() > 0 else shares
         order = np.argsort(-shares)
         return self.item_ids.names()[chosen[order]], shares[order]
 
@@ -339,8 +445,7 @@ class Recommender(Learner):
         asked = np.flatnonzero(np.diff(test.indptr))
         if not len(asked):
             raise ValueError("nothing to evaluate: no event of a known user with a new, known item")
-        vectors, exclude = self._known_rows(asked)
-        found, _ = self._searched().top_k(vectors, min(k, shape[1]), exclude)
+        found, _ = self.recommend_to_rows(asked, min(k, shape[1]))
         ndcg, recall = top_measures(found, test[asked])
         return {
             "users": len(asked),
@@ -384,22 +489,22 @@ class Recommender(Learner):
         assert self._cached is not None
         return self._cached[2]
 
-    def _known(self, users: np.ndarray) -> tuple[np.ndarray, Lists]:
+    def _known(self, users: np.ndarray) -> tuple[np.ndarray, tuple]:
         return self._known_rows(self.user_ids.rows(users, "user"))
 
-    def _known_rows(self, rows: np.ndarray) -> tuple[np.ndarray, Lists]:
-        """Vectors of users by number, and what they had."""
-        start, items, _ = self._histories.of(rows)
-        return self._vectors()[0][rows], (start, items)
+    def _known_rows(self, rows: np.ndarray) -> tuple[np.ndarray, tuple]:
+        """Vectors of users by number, and what they had: where each one's items begin, the items
+        and their weights."""
+        return self._vectors()[0][rows], self._histories.of(rows)
 
-    def _unknown(self, lists) -> tuple[np.ndarray, Lists]:
+    def _unknown(self, lists) -> tuple[np.ndarray, tuple]:
         """Vectors of users who had these items."""
         start = np.concatenate([[0], np.cumsum([len(part) for part in lists])])
         if not len(lists) or (np.diff(start) == 0).any():
             raise ValueError("a list of items to recommend by is empty")
         items = np.concatenate([self.item_ids.rows(_listed(part), "item") for part in lists])
-        vectors = self._folded(start, items, np.ones(len(items)))
-        return vectors, (start, items)
+        ones = np.ones(len(items))
+        return self._folded(start, items, ones), (start, items, ones)
 
     def _folded(self, start, items, weights) -> np.ndarray:
         table, pool = self._vectors()[1], self._trainer.pool
@@ -424,8 +529,10 @@ class Recommender(Learner):
         return {"measures": self.measures_, "columns": self._columns, "unit": self._unit}
 
     def _memory(self) -> dict[str, np.ndarray]:
-        seen = {f"weights{n}": weights for n, weights in enumerate(self._trainer.seen)}
-        return seen | self._histories.arrays()
+        held = {f"weights{n}": weights for n, weights in enumerate(self._trainer.seen)}
+        if self._neighbours is not None:
+            held |= {f"near_{name}": getattr(self._neighbours, name) for name in _NEAR}
+        return held | self._histories.arrays()
 
     def _restore(self, arrays: dict[str, np.ndarray], facts: dict):
         super()._restore(arrays, facts)
@@ -434,6 +541,9 @@ class Recommender(Learner):
         own = facts["own"]
         self.measures_, self._columns, self._unit = own["measures"], own["columns"], own["unit"]
         self._trainer.seen = [arrays["weights0"], arrays["weights1"]]
+        if "near_start" in arrays:
+            near = {name: arrays[f"near_{name}"] for name in _NEAR}
+            self._neighbours = Neighbours(**near, blend=self.policy_.blend)
         return self
 
 
@@ -458,11 +568,9 @@ def _listed(items) -> np.ndarray | list:
     return items
 
 
-def _renumbered(lists: Lists, among: np.ndarray, count: int) -> Lists:
-    """Lists of items as places among some of them."""
+def _renumbered(lists: Lists, places: np.ndarray) -> Lists:
+    """Lists of items as their places among some of them, -1 for the others, which go."""
     start, items = lists
-    places = np.full(count, -1)
-    places[among] = np.arange(len(among))
     kept = places[items] >= 0
     ends = np.concatenate([[0], np.cumsum(kept)])[start]
     return ends, places[items][kept]

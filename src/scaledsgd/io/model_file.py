@@ -10,12 +10,12 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
-from .atomic import replace_file
+from .atomic import whole_file
 from .tables import InputError
 
 FORMAT = "scaledsgd/1"
@@ -28,7 +28,17 @@ _UNSOUND = (
 
 
 class ModelFileError(ValueError):
-    """The file is not a model that this version can read."""
+    """The file is not a model that this version can read.
+
+    >>> import tempfile
+    >>> from scaledsgd import ModelFileError, load
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     try:
+    ...         load(file.name)
+    ...     except ModelFileError as why:
+    ...         print("refused")
+    refused
+    """
 
 
 def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], facts: dict) -> None:
@@ -45,7 +55,8 @@ def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], facts: dict) -
     texts = [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]
     header = {"format": FORMAT, "facts": json.dumps(facts), "texts": json.dumps(texts)}
     header["sha256"] = _digest(packed, header)
-    replace_file(path, save(packed, metadata=header))
+    with whole_file(path) as file:
+        _stream(file, packed, header)
 
 
 def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
@@ -98,6 +109,24 @@ def _digest(arrays: dict[str, np.ndarray], header: dict[str, str]) -> str:
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         digest.update(np.ascontiguousarray(arrays[name]).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def _stream(file: BinaryIO, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
+    """A safetensors file, array by array: those that lie in files are never held in memory."""
+    # The longest numbers first, so that all of them are aligned.
+    order = sorted(arrays, key=lambda name: -arrays[name].itemsize)
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name in order:
+        array, begin = arrays[name], end
+        kind = "BOOL" if array.dtype == bool else f"{array.dtype.kind.upper()}{8 * array.itemsize}"
+        end += array.nbytes
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for name in order:
+        file.write(arrays[name].reshape(-1).view(np.uint8).data)
 
 
 def _pack(array: np.ndarray) -> np.ndarray:

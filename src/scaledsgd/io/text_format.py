@@ -60,7 +60,7 @@ USUAL = TextFormat()  # nothing is known but what shows
 
 
 def text_format(
-    separator: str | None = None, encoding: str | None = None, header: bool | None = None
+    separator: str | None = None, encoding: str | None = None, no_header: bool = False
 ) -> TextFormat:
     """A format as it is told on a command line.
 
@@ -75,6 +75,7 @@ def text_format(
     except LookupError:
         told = "not an encoding, such as utf-8 or latin-1"
         raise InputError(f"--encoding {encoding!r}: {told}") from None
+    header = False if no_header else None  # else what shows
     return TextFormat(known[separator] if separator else None, encoding or "utf-8", header)
 
 

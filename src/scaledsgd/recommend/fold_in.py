@@ -25,7 +25,7 @@ def vectors(
     start, chosen, weights : user u chose `chosen[start[u] : start[u + 1]]`.
     """
     if policy.loss == "squared":
-        return _Squared(policy, items).vectors(start, chosen, weights).astype(items.dtype)
+        return _Squared(policy, items).vectors(start, chosen, weights)
     pool = pool[np.linspace(0, len(pool) - 1, min(len(pool), _ITEMS)).astype(int)]
     find = _Softmax(policy, items, items[pool].astype(np.float64))
     out = np.empty((len(start) - 1, items.shape[1]), items.dtype)
@@ -36,11 +36,12 @@ def vectors(
 
 
 class _Squared:
-    """The whole-data least squares in closed form."""
+    """The whole-data least squares in closed form. Products over all items are of their own
+    precision, what is solved is of float64."""
 
     def __init__(self, policy: ChoicePolicy, items: np.ndarray):
-        V = items.astype(np.float64)
-        self.V, self.A = V, policy.alpha0 * V.T @ V + policy.ridge * np.eye(V.shape[1])
+        self.V, r = items, items.shape[1]
+        self.A = policy.alpha0 * (items.T @ items).astype(np.float64) + policy.ridge * np.eye(r)
 
     def system(self, weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """sum w v v^T + A (r, r), where A = alpha_0 V^T V + ridge I is the same for all users."""
@@ -50,11 +51,12 @@ class _Squared:
         """The vector of each user: (sum w v v^T + A) x = sum w v. With A = L L^T and b = L^-1 v it
         is (sum w b b^T + I) L^T x = sum w b."""
         L = np.linalg.cholesky(self.A)
-        rows, at = np.unique(chosen, return_inverse=True)
-        B = np.ascontiguousarray(solve_triangular(L, self.V[rows].T, lower=True).T)
-        y = np.empty((len(start) - 1, len(L)))
-        _solve(start, at, weights.astype(np.float64), B, y)
-        return solve_triangular(L, y.T, lower=True, trans=1).T
+        inverse = solve_triangular(L, np.eye(len(L)), lower=True).astype(self.V.dtype)
+        few = len(chosen) < len(self.V)
+        B = (self.V[chosen] if few else self.V) @ inverse.T
+        y = np.empty((len(start) - 1, len(L)), self.V.dtype)
+        _solve(start, np.arange(len(chosen)) if few else chosen, weights.astype(np.float64), B, y)
+        return y @ inverse
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
@@ -90,7 +92,7 @@ def _solve(start, at, weights, B, out):
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _dot(a, b):
-    total = 0.0
+    total = a.dtype.type(0)
     for i in range(len(a)):
         total += a[i] * b[i]
     return total
@@ -156,8 +158,8 @@ def shares(
     The least-squares vector of a user is a sum over her choices, x = A^-1 sum w v, so that her
     score x.v of an item is one, too."""
     squares = _Squared(policy, items)
-    rows = squares.V[chosen]
+    rows = items[chosen].astype(np.float64)
     A = squares.system(weights, rows)
-    parts = weights * (rows @ np.linalg.solve(A, squares.V[item]))
+    parts = weights * (rows @ np.linalg.solve(A, items[item]))
     total = parts.sum()
     return parts / total if total else np.full(len(parts), 1 / len(parts))

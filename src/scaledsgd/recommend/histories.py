@@ -46,6 +46,12 @@ class Histories:
             (users.astype(np.int32), items.astype(np.int32), values.astype(np.float32))
         )
 
+    def take(self, start: np.ndarray, items: np.ndarray, values: np.ndarray) -> None:
+        """Hold a table that somebody else made, as it is: where the items of each user begin and
+        the end, items in order, and values."""
+        width = int(items.max(initial=-1)) + 1
+        self._table = sp.csr_array((values, items, start), shape=(len(start) - 1, width))
+
     @property
     def table(self) -> sp.csr_array:
         """Users x items; of events of a user on the same item the last counts."""
@@ -83,9 +89,7 @@ class Histories:
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Take back what `arrays` gave."""
         self.previous = arrays["previous"].copy()
-        start, items, values = (arrays[f"seen_{part}"] for part in ("start", "items", "values"))
-        width = int(items.max(initial=-1)) + 1
-        self._table = sp.csr_array((values, items, start), shape=(len(start) - 1, width))
+        self.take(*(arrays[f"seen_{part}"] for part in ("start", "items", "values")))
 
 
 def _updated(old: sp.csr_array, new: sp.csr_array) -> sp.csr_array:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numba
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-_BLOCK = 1 << 22  # scores held at a time: 16 MB in float32
-_GLANCE = 64  # scores looked at together: four to sixteen machine words, compared at once
+from ..engines.cpu.intrinsics import BYTES, exceed
+
 _FEW = 64  # queries that one thread answers sooner than several do
 _EVEN = 0.7  # of the longest row: where no row is shorter, the order of their lengths is no help
 _PART = 8192  # rows of the table that a few queries meet at a time: what comes of it stays in cache
@@ -27,6 +28,7 @@ _LEARNED_FROM = 64
 # As many cells are searched as let so many rows of the table find this share of their best: above
 # the 0.95 that is promised, because other queries may be harder.
 _TRIED, _BEST, _RECALL = 256, 20, 0.97
+_NEVER = 2**31 - 1  # a product of bytes that no row has
 _WORTHWHILE = 0.25  # share of the cells: to look through more of them takes longer than all at once
 
 Lists = tuple[np.ndarray, np.ndarray]  # where each list begins and the last one ends; all of them
@@ -39,8 +41,8 @@ def top_k(
     """Rows of the table with the largest products with each query, best first, and the products.
 
     `exclude` lists rows that must not be answers to a query; `cut` is the table in parts, where
-    somebody has cut it. Equal products come in the order of
-    their rows. Where fewer than k rows are left, the rest is -1 with a product of -inf.
+    somebody has cut it. Equal products come in the order of their rows. Where fewer than k rows are
+    left, the rest is -1 with a product of -inf.
 
     >>> table = np.array([[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]])
     >>> top_k(np.array([[1.0, 0.0]]), table, k=2)
@@ -54,121 +56,205 @@ def top_k(
     if exclude is None:
         exclude = np.zeros(len(queries) + 1, np.int64), np.zeros(0, np.int64)
     start, excluded = exclude
-    if len(queries) <= _FEW and k < _SORTED_FROM:
-        cut = _Parts(table, ordered=False) if cut is None else cut
-        return cut.top_k(queries, start, excluded, rows, scores)
-    select = _selected if k < _SORTED_FROM else _sorted
-    threads = os.cpu_count() or 1
-    step = min(len(queries), max(threads, _BLOCK // max(1, len(table))))
-    room = np.empty((step, len(table)), table.dtype)  # once: fresh pages cost more than products
-    with ThreadPoolExecutor(threads) as pool:
-        for begin in range(0, len(queries), max(1, step)):
-            block = queries[begin : begin + step].astype(table.dtype, copy=False)
-            products = np.matmul(block, table.T, out=room[: len(block)])
+    if k >= _SORTED_FROM:
+        for n, query in enumerate(queries):
+            gone = excluded[start[n] : start[n + 1]]
+            rows[n], scores[n] = _sorted(table @ query.astype(table.dtype), gone, k)
+        return rows, scores
+    cut = _Parts(table, ordered=len(queries) > _FEW) if cut is None else cut
+    excluded = cut.places[excluded]
 
-            def work(part, begin=begin, products=products):
-                at = slice(begin + part[0], begin + part[-1] + 1)
-                lists = start[at.start : at.stop + 1], excluded
-                select(products[part[0] : part[-1] + 1], *lists, rows[at], scores[at])
+    def work(part: slice) -> None:
+        lists = start[part.start : part.stop + 1], excluded
+        cut.top_k(queries[part], *lists, rows[part], scores[part])
 
-            parts = np.array_split(np.arange(len(products)), threads)
-            list(pool.map(work, [part for part in parts if len(part)]))
+    parts = [slice(n, min(n + _FEW, len(queries))) for n in range(0, len(queries), _FEW)]
+    if len(parts) <= 1:
+        list(map(work, parts))
+    else:
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(work, parts))
     return rows, scores
 
 
 class _Parts:
     """A table cut into parts, its longest rows first, so that a search can end where what is left
-    is too short to matter: of items that few chose, vectors are short."""
+    is too short to matter: of items that few chose, vectors are short. Where the machine multiplies
+    bytes, those tell which rows can be among the best at all: they are a quarter of the numbers."""
 
     def __init__(self, table: np.ndarray, ordered: bool):
+        kept = ordered and BYTES and table.dtype == np.float32 and len(table) > _PART
         lengths = np.sqrt(np.einsum("ij,ij->i", table, table)) if ordered else np.zeros(0)
         ordered = ordered and float(lengths.min()) < _EVEN * float(lengths.max())
         self.order = np.argsort(-lengths, kind="stable") if ordered else np.arange(len(table))
         self.places = np.argsort(self.order) if ordered else self.order
-        self.table = table[self.order] if ordered else table
-        self.lengths = lengths[self.order] if ordered else None
+        self.table = np.ascontiguousarray(table[self.order] if ordered else table)
+        self.longest = lengths[self.order][::_PART] if ordered else np.zeros(0)
+        self.bytes = _in_bytes(self.table, _PART) if kept else None
 
     def top_k(self, queries, start, excluded, rows, scores):
         """Fill rows and scores for a few queries, part after part, an item a row: products are
-        looked at while they are in the cache, and no other thread is asked for."""
-        block = np.ascontiguousarray(queries.astype(self.table.dtype, copy=False).T)
-        room = np.empty((min(_PART, len(self.table)), block.shape[1]), self.table.dtype)
+        looked at while they are in the cache. `excluded` are places in the table as it is here."""
+        queries = np.ascontiguousarray(queries, self.table.dtype)
         # Products are rounded: by less than that of the lengths' product.
-        lengths = (1 + 1e-5) * np.sqrt((block**2).sum(axis=0))
+        lengths = (1 + 1e-5) * np.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
         rows[:], scores[:] = -1, -np.inf
-        excluded = self.places[excluded]
-        for first in range(0, len(self.table), _PART):
-            if self.lengths is not None and (lengths * self.lengths[first] < scores[:, -1]).all():
-                break
-            part = self.table[first : first + _PART]
-            products = np.matmul(part, block, out=room[: len(part)])
-            _selected_across(products, first, self.order, start, excluded, rows, scores)
+        asked = queries, lengths, start, excluded, rows, scores
+        if self.bytes is None:
+            _scanned(self.table, self.order, self.longest, _PART, *asked)
+        else:
+            _glanced(self.table, self.order, self.longest, _PART, *self.bytes, *asked)
         return rows, scores
+
+
+@numba.njit(nogil=True, cache=True)
+def _scanned(table, order, longest, size, queries, lengths, start, excluded, rows, scores):
+    """Rows and scores of the best for all queries, by one call: a server's other threads, who take
+    turns with it in Python, are met once. `longest` has the length of the longest row of each part
+    of so many rows, where the table is in their order."""
+    block = np.ascontiguousarray(queries.T)
+    room = np.empty((min(size, len(table)), len(queries)), table.dtype)
+    for part in range(-(-len(table) // size)):
+        if len(longest) and (lengths * longest[part] < scores[:, -1]).all():
+            return
+        rest = table[part * size : (part + 1) * size]
+        products = room[: len(rest)]
+        np.dot(rest, block, products)
+        _selected_across(products, part * size, order, start, excluded, rows, scores)
 
 
 @numba.njit(nogil=True, cache=True)
 def _selected_across(products, first, order, start, excluded, rows, scores):
     """Improve rows and scores by the products of the parts' rows from `first` on with all queries,
     a column for each. `order` tells which rows of the table they are."""
-    last, k = first + len(products), rows.shape[1]
+    last = first + len(products)
     for q in range(len(rows)):
         for p in range(start[q], start[q + 1]):
             if first <= excluded[p] < last:
                 products[excluded[p] - first, q] = -np.inf
-    floor = scores[:, k - 1].copy()
+    floor = scores[:, -1].copy()
     for n in range(len(products)):
         row, above = products[n], 0
         for q in range(len(row)):
             above += row[q] >= floor[q]
-        if above == 0:
-            continue
-        own = order[first + n]
-        for q in range(len(row)):
-            best, found, p = scores[q], rows[q], k
-            while p > 0 and (
-                best[p - 1] < row[q]
-                or (best[p - 1] == row[q] and own < found[p - 1] and row[q] > -np.inf)
-            ):
-                p -= 1
-                if p + 1 < k:
-                    best[p + 1], found[p + 1] = best[p], found[p]
-                best[p], found[p] = row[q], own
-            floor[q] = best[k - 1]
+        if above:
+            for q in range(len(row)):
+                floor[q] = insert(row[q], order[first + n], scores[q], rows[q])
 
 
 @numba.njit(nogil=True, cache=True)
-def _selected(products, start, excluded, rows, scores):
-    """Fill rows and scores with the best of each row of products."""
-    k = rows.shape[1]
-    for q in range(len(products)):
-        found, best, row = rows[q], scores[q], products[q]
-        for p in range(start[q], start[q + 1]):
-            row[excluded[p]] = -np.inf
-        found[:], best[:] = -1, -np.inf
-        floor = best[k - 1]
-        for begin in range(0, len(row), _GLANCE):
-            part = row[begin : begin + _GLANCE]
-            above = 0
-            for c in range(len(part)):
-                above += part[c] > floor
-            if above == 0:
-                continue
-            for c in range(len(part)):
-                if part[c] > floor:
-                    p = k - 1
-                    while p > 0 and best[p - 1] < part[c]:
-                        best[p], found[p] = best[p - 1], found[p - 1]
-                        p -= 1
-                    best[p], found[p] = part[c], begin + c
-                    floor = best[k - 1]
+def insert(score, row, best, found):
+    """Put a row where it belongs among the best, if it does. Returns the least of them."""
+    p, k = len(best), len(best)
+    while p > 0 and (
+        best[p - 1] < score or (best[p - 1] == score and row < found[p - 1] and score > -np.inf)
+    ):
+        p -= 1
+        if p + 1 < k:
+            best[p + 1], found[p + 1] = best[p], found[p]
+        best[p], found[p] = score, row
+    return best[k - 1]
 
 
-def _sorted(products, start, excluded, rows, scores):
-    """The same for many answers."""
-    for q, row in enumerate(products):
-        row[excluded[start[q] : start[q + 1]]] = -np.inf
-        order = np.argsort(-row, kind="stable")[: rows.shape[1]]
-        rows[q], scores[q] = np.where(np.isinf(row[order]), -1, order), row[order]
+@numba.njit(nogil=True, cache=True)
+def _in_bytes(table, size):
+    """A table in signed bytes, four to a word, and what `exceed` adds to a row's products with
+    unsigned ones, which are 128 too large. For each part of so many rows: what a byte's 1 is worth,
+    the length of the longest row in bytes, and that of the longest error, which bytes leave."""
+    rows, r = table.shape
+    words = np.zeros((4 * (-(-rows // 4)), -(-r // 4)), np.int32)
+    offsets = np.zeros(len(words), np.int32)
+    parts = np.zeros((-(-rows // size), 3))
+    for part in range(len(parts)):
+        own = table[part * size : (part + 1) * size]
+        unit = max(np.abs(own).max() / 127, 1e-30)
+        longest = furthest = 0.0
+        for n in range(len(own)):
+            length = error = 0.0
+            for c in range(r):
+                byte = np.int32(np.rint(own[n, c] / unit))
+                words[part * size + n, c // 4] |= (byte & 255) << 8 * (c % 4)
+                offsets[part * size + n] -= 128 * byte
+                length += (unit * byte) ** 2
+                error += (own[n, c] - unit * byte) ** 2
+            longest, furthest = max(longest, length), max(furthest, error)
+        parts[part] = unit, np.sqrt(longest), np.sqrt(furthest)
+    return words, offsets, parts
+
+
+@numba.njit(nogil=True, cache=True)
+def _glanced(
+    table, order, longest, size, words, offsets, parts, queries, lengths, start, excluded, rows,
+    scores,
+):  # fmt: skip
+    """As `_scanned`, sixteen queries at a time. With x = a + e and q = b + d, where a and b are in
+    bytes, x.q <= a.b + |e| |q| + |a| |d|: rows for which that is below the least of the best are
+    passed over, and products with the others are taken."""
+    r, count = queries.shape[1], words.shape[1]
+    for q in range(len(queries)):
+        excluded[start[q] : start[q + 1]].sort()
+    for first in range(0, len(queries), 16):
+        some = min(16, len(queries) - first)
+        block, units, errors = np.zeros((count, 16), np.int32), np.ones(16), np.zeros(16)
+        for q in range(some):
+            query = queries[first + q]
+            units[q] = max(np.abs(query).max() / 127, 1e-30)
+            for c in range(r):
+                byte = np.int32(np.rint(query[c] / units[q]))
+                block[c // 4, q] |= (byte + 128) << 8 * (c % 4)
+                errors[q] += (query[c] - units[q] * byte) ** 2
+        least = np.full(16, _NEVER, np.int32)
+        for part in range(len(parts)):
+            unit, length, error = parts[part]
+            slack, left = np.zeros(16), False
+            for q in range(some):
+                floor, own = scores[first + q, -1], lengths[first + q]
+                slack[q] = 1e-5 * own * length + error * own + 1.00001 * length * np.sqrt(errors[q])
+                over = len(longest) > 0 and own * longest[part] < floor
+                left |= not over
+                least[q] = _NEVER if over else _least(floor, slack[q], unit * units[q])
+            if not left:
+                break
+            last = min(len(table), (part + 1) * size)
+            for n in range(part * size, last, 4):
+                above = exceed(words, n, offsets, block, least)
+                if above == 0:
+                    continue
+                for row in range(n, min(n + 4, last)):
+                    own = above >> np.uint64(16 * (row - n)) & np.uint64(0xFFFF)
+                    if own == 0:
+                        continue
+                    for q in range(some):
+                        if own >> np.uint64(q) & np.uint64(1):
+                            u = first + q
+                            gone = excluded[start[u] : start[u + 1]]
+                            at = np.searchsorted(gone, row)
+                            if at < len(gone) and gone[at] == row:
+                                continue
+                            score = product(table[row], queries[u])
+                            floor = insert(score, order[row], scores[u], rows[u])
+                            least[q] = _least(floor, slack[q], unit * units[q])
+
+
+@numba.njit(nogil=True, cache=True)
+def _least(floor, slack, unit):
+    """The least sum of products of bytes with which a score may be at the floor."""
+    return np.int32(min(max(np.floor((floor - slack) / unit), -(2.0**31)), 2.0**31 - 2))
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def product(a, b):
+    total = a.dtype.type(0)
+    for c in range(len(a)):
+        total += a[c] * b[c]
+    return total
+
+
+def _sorted(products: np.ndarray, excluded: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same for one query and many answers."""
+    products[excluded] = -np.inf
+    order = np.argsort(-products, kind="stable")[:k]
+    return np.where(np.isinf(products[order]), -1, order), products[order]
 
 
 class Search:

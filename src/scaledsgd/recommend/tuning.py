@@ -2,21 +2,28 @@
 
 A few short runs tell which weight unobserved entries should have and how strong the ridge should
 be; from the best of these, short runs of the softmax tell whether it ranks better, with cosines or
-with products, at which temperature. All is judged by NDCG@20 of what was held out.
+with products, at which temperature; and how much more neighbours of items should say. All is judged
+by NDCG@20 of what was held out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from ..core.choices import Choices
+from ..engines.base import Engine
 from ..training.choice_trainer import ChoicePolicy, ChoiceTrainer
+from ..training.history import DivergenceError
 from .evaluation import top_measures
+from .neighbours import Neighbours
 from .search import top_k
 
 _K = 20
@@ -24,7 +31,7 @@ _SHARE = 0.1  # of a user's choices are held out, one at least, if she has three
 _USERS = 3000  # asked at most: the error of a mean NDCG is then below .005
 # Up to so many choices so many hold-outs: more make up for the noise of few.
 _FOLDS = ((20_000, 3), (50_000, 2), (np.inf, 1))
-_MOST = 1_000_000  # choices that a search looks at: those of some users, where there are more
+MOST = 1_000_000  # choices that a search looks at: those of some users, where there are more
 _SQUARED_EPOCHS = 5
 _SHORT, _LONG = 6, 12  # epochs of a trial, and of one of the best
 _NEGATIVES = 256  # of a trial: they cost a quarter of the usual ones, and order settings alike
@@ -32,7 +39,8 @@ _CLOSE, _LONGER = 0.97, 2  # of the best NDCG, and how many cosines: they are tr
 _LONGEST = 24  # epochs of the longest trial
 # Share of NDCG that twice the epochs must gain, and that makes twice as many again worth a trust.
 _GAINED, _TRUSTED = 0.015, 0.02
-_ALIKE = 0.99  # of the best NDCG: of ridges that are as good the strongest, which overfits least
+# Of the best NDCG: of ridges that are as good the strongest, which overfits least.
+_ALIKE = 0.99
 _DOT_TAU = 0.2  # temperature and ridge of a dot product are one number, but for the start
 
 # What is tried, in steps from the middle outward, one axis at a time.
@@ -42,7 +50,10 @@ _GRID = {
     "tau": (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4),
     "c": (0.9, 1.05, 1.2, 1.35),
     "dot_ridge": (0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0),
+    "local_ridge": (3.0, 10.0, 30.0, 100.0, 300.0),
 }
+# How much neighbours say beside the vectors: tried of every run, since that costs next to nothing.
+_BLENDS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 class Measures(NamedTuple):
@@ -85,24 +96,36 @@ class Holdout:
         self.kept, self.held = choices[~held], choices[held]
         self.users = np.unique(self.held.users)
         self._seen, self._test = (_rows(part, self.users) for part in (self.kept, self.held))
+        self.local: Neighbours | None = None  # of the items, among what is kept
 
-    def measures(self, users: np.ndarray, items: np.ndarray) -> Measures:
-        """For vectors of all users and items; zeros for those of a run that has blown up."""
+    def measures(self, users: np.ndarray, items: np.ndarray) -> list[Measures]:
+        """For vectors of all users and items, alone and, if there are neighbours, for each of the
+        blends with them; zeros for those of a run that has blown up."""
+        blends = _BLENDS[:1] if self.local is None else _BLENDS
         if not (np.isfinite(users).all() and np.isfinite(items).all()):
-            return Measures(*np.zeros((2, len(self.users))))
-        found, _ = top_k(users[self.users], items, _K, (self._seen.indptr, self._seen.indices))
-        return Measures(*top_measures(found, self._test))
+            return [Measures(*np.zeros((2, len(self.users))))] * len(blends)
+        queries, seen = users[self.users], (self._seen.indptr, self._seen.indices)
+        best, told = top_k(queries, items, _K, seen), []
+        for blend in blends:
+            found = best[0].copy(), best[1].copy()
+            if self.local is not None and blend:
+                had = (*seen, self._seen.data)
+                self.local.times(blend).improved(found, items, queries, had, seen)
+            told.append(Measures(*top_measures(found[0], self._test)))
+        return told
 
     def popularity(self) -> tuple[float, float]:
         """NDCG@20 and recall@20 of the items that most have chosen."""
         counts = np.bincount(self.kept.items, minlength=self.kept.shape[1])[:, None]
         ones = np.ones((self.kept.shape[0], 1), np.float32)
-        return self.measures(ones, counts.astype(np.float32)).mean()
+        found, _ = top_k(ones[self.users], counts.astype(np.float32), _K,
+                         (self._seen.indptr, self._seen.indices))  # fmt: skip
+        return Measures(*top_measures(found, self._test)).mean()
 
 
 def _rows(choices: Choices, users: np.ndarray) -> sp.csr_array:
-    ones = np.ones(len(choices), np.int8)
-    table = sp.csr_array((ones, (choices.users, choices.items)), shape=choices.shape)
+    places = choices.users, choices.items
+    table = sp.csr_array((choices.weights, places), shape=choices.shape)
     return table[users]
 
 
@@ -149,14 +172,15 @@ class Tuner:
     """A search for settings. `fixed` are those that the user has chosen."""
 
     def __init__(
-        self, choices: Choices, begin: Callable[[ChoicePolicy], ChoiceTrainer], fixed: dict,
-        seed: int,
+        self, choices: Choices, begin: Callable[[ChoicePolicy, Engine], ChoiceTrainer],
+        engine: Engine, fixed: dict, seed: int,
     ):  # fmt: skip
-        choices = some_users(choices, _MOST, seed)
+        choices = some_users(choices, MOST, seed)
         folds = next(count for most, count in _FOLDS if len(choices) <= most)
         self.holdouts = [Holdout(choices, seed + k) for k in range(folds)]
         self.begin, self.fixed = begin, fixed
-        self._known: dict[tuple, Measures] = {}
+        self.engines = engine.divided(folds)
+        self._known: dict[tuple, list[Measures]] = {}  # of each run, by blends
         self.warm: list[ChoiceTrainer] = []  # one a hold-out, from which the softmax begins
 
     def find(self, loss: str, epochs: int) -> Found:
@@ -165,30 +189,63 @@ class Tuner:
         if not len(self.holdouts[0].held):  # nobody has three choices: nothing to judge by
             return Found(self._policy(loss="squared"), epochs, {})
         policy, base = self._squared()
-        told = {"popularity": self.holdouts[0].popularity(), "squared": base.mean()}
-        if loss == "squared":
-            return Found(policy, epochs, told)
-        changes = self._product(loss)
-        values, length = self._length(changes, epochs)
-        told[loss] = values.mean()
-        if values.ndcg.mean() <= base.ndcg.mean():
-            return Found(policy, epochs, told)
-        return Found(replace(policy, **(changes | self.fixed)), length, told)
+        policy, base = self._with_neighbours(policy, base)
+        best, at = _best(base)
+        told = {"popularity": self.holdouts[0].popularity(), "squared": best.mean()}
+        if loss != "squared":
+            changes = self._product(loss)
+            length, run = self._length(changes, epochs)
+            values, blend = _best(run)
+            told[loss] = values.mean()
+            if values.ndcg.mean() > best.ndcg.mean():
+                policy, at = replace(policy, **(changes | self._given)), blend
+                epochs = length
+                if length > _LONGEST and at:  # vectors better than any that were tried say more
+                    at = _BLENDS[max(1, _BLENDS.index(at) - 1)]
+        count = self.fixed.get("neighbours", 0) if at else 0
+        return Found(replace(policy, neighbours=count, blend=at), epochs, told)
 
-    def _squared(self) -> tuple[ChoicePolicy, Measures]:
+    def _with_neighbours(self, policy: ChoicePolicy, base: list[Measures]):
+        """The ridge of the regressions on neighbours with which the vectors of the squared loss
+        rank best. Returns the policy and what it reaches, by blends."""
+        count, tried = self.fixed.get("neighbours", 0), {}
+
+        def regress(ridge: float) -> None:
+            for split in self.holdouts:
+                split.local = None  # before there is another
+                split.local = Neighbours.of(split.kept, count, ridge)
+
+        def value(at: tuple) -> float:
+            regress(at[0])
+            _, tried[at] = self._judged(lambda fold: self.warm[fold])
+            return _best(tried[at])[0].ndcg.mean()
+
+        if not count:
+            return policy, base
+        grid = _GRID["local_ridge"]
+        at, _ = climb(value, (10.0,), [grid], trials=len(grid))
+        regress(at[0])  # again: of others none is kept, which would take as much memory
+        return replace(policy, local_ridge=at[0]), tried[at]
+
+    def _squared(self) -> tuple[ChoicePolicy, list[Measures]]:
         """The weight of what was not chosen, and the ridge."""
-        best = ChoicePolicy(), Measures(*np.full((2, 1), -1.0))
+        best = ChoicePolicy(), [Measures(*np.full((2, 1), -1.0))]
 
         def value(at: tuple) -> float:
             nonlocal best
             policy = self._policy(loss="squared", alpha0=at[0], ridge=at[1])
-            trainers = [self.begin(policy) for _ in self.holdouts]
-            for trainer, holdout in zip(trainers, self.holdouts, strict=True):
-                trainer.warm_up(holdout.kept, _SQUARED_EPOCHS)
-            measures = self._judged(trainers)
-            if measures.ndcg.mean() > best[1].ndcg.mean():  # of the others nothing is kept
+
+            def warmed(fold: int) -> ChoiceTrainer:
+                trainer = self.begin(policy, self.engines[fold % len(self.engines)])
+                with suppress(DivergenceError):  # ranks nothing
+                    trainer.warm_up(self.holdouts[fold].kept, _SQUARED_EPOCHS)
+                return trainer
+
+            trainers, measures = self._judged(warmed)
+            reached = measures[0].ndcg.mean()
+            if reached > best[1][0].ndcg.mean():  # of the others nothing is kept
                 best, self.warm = (policy, measures), trainers
-            return measures.ndcg.mean()
+            return reached
 
         self._climbed(value, {"alpha0": 0.1, "ridge": 2.0}, trials=10)
         return best
@@ -232,38 +289,63 @@ class Tuner:
             return close[0]
         return max(close, key=lambda changes: self._softmax(changes, _LONG).ndcg.mean())
 
-    def _length(self, changes: dict, epochs: int) -> tuple[Measures, int]:
-        """As many epochs as help: twice as many, as long as that is better by more than chance."""
+    def _length(self, changes: dict, epochs: int) -> tuple[int, list[Measures]]:
+        """As many epochs as help: twice as many, as long as that is better by more than chance.
+        Returns them, and what the longest of these runs reaches, by blends."""
         length, gain = min(_SHORT, epochs), 0.0
-        values = self._softmax(changes, length)
+        values = self._run(changes, length)
         while length < min(_LONGEST, epochs):
             twice = min(2 * length, epochs)
-            longer = self._softmax(changes, twice)
-            more = longer.ndcg - values.ndcg
-            gain = more.mean() / max(values.ndcg.mean(), 1e-12)
+            longer = self._run(changes, twice)
+            more = longer[0].ndcg - values[0].ndcg
+            gain = more.mean() / max(values[0].ndcg.mean(), 1e-12)
             if gain < _GAINED or more.mean() < more.std() / np.sqrt(len(more)):
-                return values, length
+                return length, values
             values, length = longer, twice
         # What helped much up to here is trusted once more.
-        return values, min(2 * length, epochs) if gain >= _TRUSTED else length
+        return min(2 * length, epochs) if gain >= _TRUSTED else length, values
 
     def _softmax(self, changes: dict, epochs: int) -> Measures:
-        """What a run with these settings reaches; no run is made twice."""
+        """What the vectors of a run with these settings reach."""
+        return self._run(changes, epochs)[0]
+
+    def _run(self, changes: dict, epochs: int) -> list[Measures]:
+        """What it reaches by blends; no run is made twice."""
         key = tuple(sorted(changes.items())), epochs
         if key not in self._known:
             self._known[key] = self._descended(changes, epochs)
         return self._known[key]
 
-    def _descended(self, changes: dict, epochs: int) -> Measures:
-        policy = changes | self.fixed | {"negatives": _NEGATIVES}
-        trainers = [trainer.copy(**policy) for trainer in self.warm]
-        for trainer, holdout in zip(trainers, self.holdouts, strict=True):
-            trainer.descend(holdout.kept, epochs)
-        return self._judged(trainers)
+    def _descended(self, changes: dict, epochs: int) -> list[Measures]:
+        policy = changes | self._given | {"negatives": _NEGATIVES}
 
-    def _judged(self, trainers: list[ChoiceTrainer]) -> Measures:
-        found = [h.measures(*t.vectors()) for h, t in zip(self.holdouts, trainers, strict=True)]
-        return Measures(*(np.concatenate(part) for part in zip(*found, strict=True)))
+        def descended(fold: int) -> ChoiceTrainer:
+            trainer = self.warm[fold].copy(**policy)
+            with suppress(DivergenceError):
+                trainer.descend(self.holdouts[fold].kept, epochs)
+            return trainer
+
+        return self._judged(descended)[1]
+
+    def _judged(self, trained: Callable[[int], ChoiceTrainer]) -> tuple[list, list[Measures]]:
+        """A training for each hold-out, several at a time, and how well they rank, by blends.
+        (Small ones run sooner side by side than each on all threads.)"""
+
+        def judged(fold: int) -> tuple[ChoiceTrainer, list[Measures]]:
+            trainer = trained(fold)
+            return trainer, self.holdouts[fold].measures(*trainer.vectors())
+
+        folds = range(len(self.holdouts))
+        if len(self.engines) == 1:
+            found = list(map(judged, folds))
+        else:  # what limits the threads of BLAS is one for all
+            with threadpool_limits(1, "blas"), ThreadPoolExecutor(len(self.engines)) as pool:
+                found = list(pool.map(judged, folds))
+        trainers, told = zip(*found, strict=True)
+        folds = zip(*told, strict=True)  # for each blend, those of the hold-outs
+        return [*trainers], [
+            Measures(*map(np.concatenate, zip(*one, strict=True))) for one in folds
+        ]
 
     def _climbed(self, value: Callable, start: dict[str, float], trials: int) -> tuple:
         """The best of a grid around `start`, but for what is fixed."""
@@ -273,5 +355,16 @@ class Tuner:
             at.append(self.fixed.get(name, usual))
         return climb(value, tuple(at), axes, trials)
 
+    @property
+    def _given(self) -> dict:
+        """What is fixed, but for the number of neighbours, which is one at most."""
+        return {name: value for name, value in self.fixed.items() if name != "neighbours"}
+
     def _policy(self, **changes) -> ChoicePolicy:
-        return ChoicePolicy(**(changes | self.fixed | {"loss": changes["loss"]}))
+        return ChoicePolicy(**(changes | self._given | {"loss": changes["loss"]}))
+
+
+def _best(measures: list[Measures]) -> tuple[Measures, float]:
+    """Of measures by blends the best, and its blend."""
+    at = int(np.argmax([one.ndcg.mean() for one in measures]))
+    return measures[at], _BLENDS[at]

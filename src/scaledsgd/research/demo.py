@@ -34,6 +34,12 @@ class Result:
     in_words: bool = False  # whether the table holds words, not numbers
     folds: dict[str, tuple[list, list]] = field(default_factory=dict)  # tables that open at a click
 
+    def numbers(self) -> dict:
+        """The facts, and the table by the names of its rows and columns."""
+        columns = self.header[1:]
+        table = {row[0]: dict(zip(columns, row[1:], strict=False)) for row in self.rows}
+        return self.facts | {"table": table}
+
     def html(self) -> str:
         return report.section(
             self.title,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import hashlib
 import re
 import shutil
 import stat
+import urllib.error
+import urllib.request
 import zipfile
 import zlib
+from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -15,8 +21,8 @@ import numba
 import numpy as np
 import scipy.sparse as sp
 
-from ..io.atomic import whole_folder
-from .download import DatasetError, OutOfReach, download
+from ..io.atomic import put_in_place, whole_folder
+from ..io.progress_bar import progress_bar
 
 BASE = "https://files.grouplens.org/datasets/movielens"
 NAMES = {"small": "ml-latest-small", "25m": "ml-25m", "latest": "ml-latest", "1m": "ml-1m"}
@@ -37,6 +43,16 @@ _NEWLINE, _RETURN, _POINT = b"\n\r."
 _WANTED = ("ratings.csv", "ratings.dat", "movies.csv", "movies.dat")
 _NOTES = "readme"  # the licence is in it, so it stays with the data
 _PIECE = 1 << 20  # bytes read at a time
+_PATIENCE = 30.0  # seconds without a byte
+_ATTEMPTS = 5  # connections that may break before it is left for another time
+
+
+class DatasetError(ValueError):
+    """The data is not there or not what it should be; the message says what to do."""
+
+
+class _OutOfReach(DatasetError):
+    """No answer, or none with the file."""
 
 
 class Ratings(NamedTuple):
@@ -69,8 +85,8 @@ def fetch(name: str, folder, source=None, *, base: str = BASE, progress: bool = 
     wanted = source is None and not packed.exists()
     if wanted:
         try:
-            download(f"{base}/{packed.name}", packed, progress=progress)
-        except OutOfReach as why:
+            _download(f"{base}/{packed.name}", packed, progress=progress)
+        except _OutOfReach as why:
             raise DatasetError(
                 f"movielens-{name} is neither in {folder} nor within reach ({why}): put "
                 f"{packed.name} there, or name a copy of it, zip file or folder, as the source"
@@ -83,6 +99,69 @@ def fetch(name: str, folder, source=None, *, base: str = BASE, progress: bool = 
 
 def _present(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _WANTED[:2])
+
+
+# --- Downloads: taken up where they broke off, and checked against a published MD5. Ours, and not
+# pooch: that begins a file anew when a connection breaks, and ML-25M has 250 MB.
+
+
+def _download(url: str, target: Path, *, progress: bool = False) -> None:
+    """Put the file at target once it is complete and has the MD5 that url.md5 says.
+
+    Until then it is in target.part, where the next call goes on.
+    """
+    part = target.with_name(f"{target.name}.part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with urllib.request.urlopen(f"{url}.md5", timeout=_PATIENCE) as answer:
+            # "digest  name" or "MD5 (name) = digest"
+            published = re.search(rb"\b[0-9a-f]{32}\b", answer.read(_PIECE).lower())
+        complete = any(_continued(url, part, progress) for _ in range(_ATTEMPTS))
+    except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as why:
+        raise _OutOfReach(str(why)) from None
+    if not complete:
+        raise DatasetError(f"{url}: the connection broke {_ATTEMPTS} times; run again to go on")
+    with open(part, "rb") as file:
+        digest = hashlib.file_digest(file, "md5").hexdigest()
+    if published is None or digest != published.group().decode():
+        part.unlink()
+        raise DatasetError(f"{url}: differs from its published checksum and was thrown away")
+    put_in_place(part, target)
+
+
+def _continued(url: str, part: Path, progress: bool) -> bool:
+    """Add to the part what it lacks, and say whether that was all of it."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        answer = urllib.request.urlopen(request, timeout=_PATIENCE)
+    except urllib.error.HTTPError as why:
+        if why.code != 416:
+            raise
+        return True  # there are no bytes beyond those here; the checksum will tell
+    if answer.status != 206:  # a server that cannot resume sends all of it
+        have = 0
+    total = have + int(answer.headers.get("Content-Length", 0))
+    with (
+        answer,
+        open(part, "ab" if have else "wb") as file,
+        progress_bar(f"downloading {part.stem}", total, progress) as advance,
+    ):
+        advance(have)
+        for piece in _pieces(answer):
+            have += file.write(piece)
+            advance(len(piece))
+    return have >= total
+
+
+def _pieces(answer) -> Iterator[bytes]:
+    """What arrives, until the end or until the connection breaks."""
+    with contextlib.suppress(OSError, HTTPException):
+        while piece := answer.read(_PIECE):
+            yield piece
+
+
+# --- Archives -------------------------------------------------------------------------------------
 
 
 def _unpacked(source: Path, final: Path) -> None:
@@ -130,6 +209,9 @@ def _refuse_escape(source: Path, member: zipfile.ZipInfo) -> None:
     outside = path.is_absolute() or ".." in path.parts or re.search(r"[\\:]", member.filename)
     if outside or stat.S_ISLNK(member.external_attr >> 16):
         raise DatasetError(f"{source}: refused, {member.filename!r} points out of the folder")
+
+
+# --- Ratings and titles ---------------------------------------------------------------------------
 
 
 def load(path) -> Ratings:

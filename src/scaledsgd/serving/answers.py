@@ -41,7 +41,7 @@ def abilities(model: Learner) -> tuple[str, ...]:
 
 def need(model: Learner, ability: str) -> None:
     if ability not in abilities(model):
-        raise Problem(404, f"a {type(model).__name__} has nothing to {ability}")
+        raise Problem(404, f"{type(model).__name__} has nothing to {ability}")
 
 
 def _text(cell) -> str:
@@ -128,7 +128,7 @@ def predict(model: Any, columns: Mapping[str, Sequence], probabilities: bool = F
     """Predictions for `row` and `column`, or for `i`, `j` and `k`, lists of one length."""
     wanted = ("i", "j", "k") if isinstance(model, ItemRanker) else ("row", "column")
     if set(columns) != set(wanted):
-        raise Problem(400, f"a {type(model).__name__} predicts by {', '.join(wanted)}")
+        raise Problem(400, f"{type(model).__name__} predicts by {', '.join(wanted)}")
     if len({len(column) for column in columns.values()}) != 1:
         raise Problem(400, f"{', '.join(wanted)} are not lists of one length")
     sides = {"row": 0, "i": 0}
@@ -374,17 +374,20 @@ class Counter:
             group = [n for n, one in enumerate(lot) if rows[n] >= 0 and one.seen == seen]
             if group:
                 asked = [lot[n] for n in group]
-                told += self._together(snapshot, asked, ids.names(rows[group]), seen)
+                told += self._together(snapshot, asked, rows[group], seen)
         return told
 
     def _together(self, snapshot: Snapshot, lot: list[Question], users: np.ndarray, seen: bool):
         model: Any = snapshot.model
-        wanted = max(one.k + len(one.exclude) for one in lot)
-        how = {("filter_seen" if isinstance(model, Recommender) else "exclude_seen"): not seen}
+        k = min(max(one.k + len(one.exclude) for one in lot), model.factors.shape[1])
         try:
             gone = [{item_in(model, item) for item in one.exclude} for one in lot]
-            k = min(wanted, model.factors.shape[1])
-            items, scores = model.recommend(user=users, k=k, **how)
+            if isinstance(model, Recommender):
+                rows, scores = model.recommend_to_rows(users, k, not seen)
+                items = model.item_ids.names(rows)
+            else:
+                names = model.user_ids.names(users)
+                items, scores = model.recommend(user=names, k=k, exclude_seen=not seen)
         except (ValueError, Problem):  # one of them is no good: each by itself
             return [(one.told, self._alone(snapshot, one)) for one in lot]
         rows = zip(lot, gone, items.tolist(), scores.astype(float).round(6).tolist(), strict=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .. import __version__
@@ -102,6 +103,16 @@ class Route(NamedTuple):
 
 def _in_path(*names: str) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, {"type": "string", "minLength": 1}, "path") for name in names)
+
+
+def _events(members: Iterable[str] = ()) -> dict:
+    """One event with these members, or a list of them."""
+    event: dict[str, Any] = {"type": "object"}
+    if members:
+        known = {name: {"type": ["number", "string"]} for name in members}
+        event |= {"properties": known, "required": list(known), "additionalProperties": False}
+    several = {"type": "array", "items": event, "minItems": 1, "maxItems": Limits.events}
+    return {"oneOf": [event, several]}
 
 
 _HOW_MANY = Parameter("k", _K)
@@ -210,12 +221,7 @@ ROUTES = (
         "POST", "/v1/events", "events",
         "Events to learn from: one, a list, or one a line. Answered once they are on disk.",
         (Parameter("idempotency-key", {"type": "string", "maxLength": 200}, "header"),),
-        body={
-            "oneOf": [
-                {"type": "object"},
-                {"type": "array", "items": {"type": "object"}, "maxItems": Limits.events},
-            ]
-        },
+        body=_events(),
         answer=_object({"accepted": _COUNT}), status=202, problems=(*_SENT, 422),
     ),
     Route("GET", "/v1/model", "model", "What the model is.", answer=_MODEL),
@@ -236,10 +242,12 @@ ROUTES = (
 )  # fmt: skip
 
 
-def openapi() -> dict[str, Any]:
-    """The description of all routes in OpenAPI 3.1."""
+def openapi(members: Iterable[str] = ()) -> dict[str, Any]:
+    """The description of all routes in OpenAPI 3.1. `members` are those of an event that the model
+    learns by."""
     paths: dict[str, dict] = {}
     for route in ROUTES:
+        route = route._replace(body=_events(members)) if route.name == "events" else route
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",

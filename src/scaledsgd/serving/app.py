@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ from .measures import Measures
 _EVERY = 0.5  # seconds between two messages of the live view
 _LONG = 1 << 15  # bytes of a body that are looked at beside the others, not before them
 _QUEUE = 2000  # questions that may wait
+_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)  # a number in a path or a query
 
 # The page: what it is made of, by path, and of what kind that is.
 _PAGE = {
@@ -318,7 +320,7 @@ class Service:
         return Response(self.measures.text(others), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, asked: Asked) -> Response:
-        return _json(openapi())
+        return _json(openapi(self.columns))
 
 
 # --- From the wire ------------------------------------------------------------------------------
@@ -376,6 +378,8 @@ def _decoded(text: str) -> str:
 def _parameters(request: Request, queries: dict, checks: dict) -> dict:
     """Values of the query, each of the type that its schema asks for."""
     given = {name: schema["default"] for name, schema in queries.items() if "default" in schema}
+    if not request.scope["query_string"]:
+        return given
     for name in request.query_params:
         if name not in queries:
             raise Problem(400, f"{name[:50]!r} is not a parameter: there are {', '.join(queries)}")
@@ -383,7 +387,7 @@ def _parameters(request: Request, queries: dict, checks: dict) -> dict:
         kind = queries[name]["type"]
         value: Any = texts if kind == "array" else texts[-1]
         if kind == "integer":
-            value = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else value
+            value = int(value) if _WHOLE.fullmatch(value) else value
         elif kind == "boolean":
             value = {"true": True, "1": True, "false": False, "0": False}.get(value, value)
         wrong = next(iter(checks[name].iter_errors(value)), None)

@@ -52,14 +52,14 @@ class Client:
 
     def recommend(
         self, user=None, k: int = 10, *, items=None, candidates=None, exclude=None,
-        filter_seen: bool = True,
+        filter_seen: bool = True, exclude_seen: bool = True,
     ):  # fmt: skip
-        """As `Recommender.recommend`."""
+        """As `Recommender.recommend`, and `ItemRanker.recommend` with `user` or `items` by name."""
         if (user is None) == (items is None):
             raise ValueError("recommend needs a user or a list of items, and not both")
         whom: Any = user if items is None else items
         several = np.ndim(whom) > 0 if items is None else any(np.ndim(one) for one in whom)
-        how = {"k": int(k), "seen": not filter_seen}
+        how = {"k": int(k), "seen": not (filter_seen and exclude_seen)}
         how |= {} if candidates is None else {"candidates": _plain(candidates)}
         how |= {} if exclude is None else {"exclude": _plain(exclude)}
         key = "user" if items is None else "items"

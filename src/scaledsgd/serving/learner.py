@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -81,10 +82,15 @@ class Snapshot:
 
     def ready(self) -> Snapshot:
         """With what the first answer would have to make, so that no reader has to."""
+        model: Any = self.model
         if self.items:
-            names = self.model.ids[1].names(slice(1)) if self.model.ids else np.zeros(1, int)
+            whom: dict[str, Any] = {
+                "items": model.ids[1].names(slice(1)) if model.ids else np.zeros(1, int)
+            }
+            if isinstance(model, Recommender):  # a new user costs more than one that is known
+                whom = {"user": model.user_ids.names(slice(1))}
             for _ in range(2):  # a search that is asked again sorts its table
-                self.model.recommend(items=names[:1], k=1)  # type: ignore[attr-defined]
+                model.recommend(**whom, k=1)
         return self
 
 

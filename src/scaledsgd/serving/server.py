@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ..io.tables import InputError
-from .access import Tokens
+from .access import Problem, Tokens
 from .app import Service, application
 
 _KEPT_ALIVE = 30  # seconds for which a connection may be idle between two requests
@@ -47,6 +47,14 @@ class _Protocol(_Http):
     def connection_lost(self, exc) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """As all problems are told."""
+        body = Problem(400, msg).body
+        head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\n"
+        head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
     @property
     def _waits(self) -> bool:

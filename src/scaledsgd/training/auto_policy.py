@@ -59,6 +59,7 @@ class Initialisation(NamedTuple):
 
 INITIALISATIONS = {
     "squared": Initialisation(),
+    "huber": Initialisation(),
     "distance": Initialisation(),
     "logistic": Initialisation(),
     # Who is popular is most of a ranking, and a constant column learns that first. Comparisons
@@ -95,6 +96,8 @@ class AutoPolicy(Policy):
     last: float = np.inf  # the held-out error of the last review
     whole: bool = False  # whether every entry is known
     polishing: bool = False  # whether the held-out entries have been given back
+    threshold: float = 0.0  # of Huber's loss, in units of the targets
+    biased: float = 0.0  # held-out error of biases alone, where those were looked at
 
     automatic = True
     cap = 1.7  # beyond 2 a residual grows; at 1 more epochs are needed

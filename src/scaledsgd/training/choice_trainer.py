@@ -11,21 +11,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice, repeat
+from typing import Any
 
 import numpy as np
 
 from ..core.choices import Choices
 from ..core.factors import Factors
 from ..core.linalg import unit
-from ..core.losses import LOSSES
-from ..core.observations import Chunk
-from ..engines.base import Engine, SoftmaxRound, SquaredRound
+from ..engines.base import AnyChoices, Engine, SoftmaxRound, SquaredRound
 from ..io.progress_bar import epoch_bar
-from .history import Callback, History, Progress
+from .history import Callback, DivergenceError, History, Progress
+from .state import digest
 
-WARM_EPOCHS = 8  # of the squared loss: more gain less than a percent
-_FIRST_ROUNDS = 4  # refreshes in its first epoch, while the spectrum still grows; then one an epoch
+WARM_EPOCHS = 6  # of the squared loss: more gain a percent at best, and lose one elsewhere
+_WARM_ROUNDS = 4, 2  # refreshes in its first epochs, while the spectrum still grows; then one each
 _THETA = 4.0, 0.2  # its step at the beginning and at the end, in units of a Newton step of a row
 _STREAM_THETA = 1.0  # of the squared loss in a stream
 _STREAM_EPOCHS = 4  # of the softmax, over all choices of users who have new ones
@@ -37,6 +37,7 @@ _LENGTH = 0.8  # of a row when the softmax with cosines begins
 # Choices of a block: no more than leave so many blocks in an epoch, and so many items for each of
 # them, or items are moved by many at once that do not see each other.
 _SMALLEST, _LARGEST, _BLOCKS, _ITEMS = 32, 512, 192, 4
+_ADVICE = "try another ridge, alpha0 or temperature, or weights that differ less"
 
 
 @dataclass
@@ -51,10 +52,13 @@ class ChoicePolicy:
     cosine: bool = True
     dot_ridge: float = 0.0  # of the softmax with dot products and of BPR, on a choice's rows
     negatives: int = 1024
+    neighbours: int = 0  # items on which each is regressed, beside the vectors; 0: none are
+    local_ridge: float = 10.0  # of those regressions
+    blend: float = 1.0  # what they say, in units of the vectors' products
     scaled: bool = True  # False: plain SGD, without P
-    rate: float = 1.0  # times the step that the softmax takes by itself
+    rate: float = 1.0  # times the step that is taken by itself
     unit: float = 1.0  # the mean weight of a choice, which counts as 1
-    rms: float = 0.0  # of the last residuals
+    rms: float = 0.0  # of the last residuals; the mean loss of the last pass of the softmax
 
     @property
     def by_angle(self) -> bool:
@@ -74,11 +78,12 @@ class ChoiceTrainer:
     history: History = field(default_factory=History)
     samples: int = 0
     seconds: float = 0.0
-    P = snapshot = checkpoint = None  # what other trainers keep
+    checkpoint: Any = None  # where the state goes after every epoch, if anywhere
+    P = snapshot = None  # what other trainers keep
     left = began = 0
 
     def run(
-        self, choices: Choices, *, epochs: int, callbacks: Iterable[Callback] = (),
+        self, choices: AnyChoices, *, epochs: int, callbacks: Iterable[Callback] = (),
         verbose: bool = False,
     ) -> History:  # fmt: skip
         """Learn from nothing: epochs of the squared loss, and so many of the policy's loss if that
@@ -86,19 +91,34 @@ class ChoiceTrainer:
         epochs, callbacks = epochs * (self.policy.loss != "squared"), tuple(callbacks)
         passes = WARM_EPOCHS + epochs
         self.factors.X = self.engine.put(self.factors.X)
+        done = self._resumed(choices)
+        if self.checkpoint and not done:
+            self.checkpoint.save(self, 0)  # with what was found before
         with epoch_bar(verbose, passes) as advance:
-            losses = chain(self._warming(choices), self._descending(choices, epochs))
-            for epoch, loss in enumerate(losses, 1):
+            losses = chain(
+                self.warming(choices, first=min(done, WARM_EPOCHS)),
+                self._descending(choices, epochs, max(0, done - WARM_EPOCHS)),
+            )
+            for epoch, loss in enumerate(losses, done + 1):
                 told = Progress(float(epoch), self.samples, loss, self.factors)
                 self._remember(told)
+                if self.checkpoint:
+                    self.checkpoint.save(self, epoch)
                 advance(told)
                 answers = [callback(told) for callback in callbacks]  # all of them hear of it
                 if any(answer is True for answer in answers):
                     self.history.stopped = "callback"
                     break
+        self._check_end(choices)
         self.factors.X = self.engine.get(self.factors.X)
         self.history.stopped = self.history.stopped or "epochs"
         return self.history
+
+    def _resumed(self, choices: AnyChoices) -> int:
+        """How many epochs a checkpoint has behind it."""
+        if self.checkpoint is None:
+            return 0
+        return self.checkpoint.resume(self, [*choices.shape, digest(*choices.row_weights())])
 
     def _remember(self, told: Progress) -> None:
         spectrum = self.factors.spectrum
@@ -114,21 +134,22 @@ class ChoiceTrainer:
 
     def warm_up(self, choices: Choices, epochs: int = WARM_EPOCHS) -> None:
         """Epochs of the squared loss, with a step that decays."""
-        for _ in self._warming(choices, epochs):
+        for _ in self.warming(choices, epochs):
             pass
 
-    def _warming(self, choices: Choices, epochs: int = WARM_EPOCHS) -> Iterator[float]:
-        """The same, with a look at the mean loss after each."""
+    def warming(
+        self, choices: AnyChoices, epochs: int = WARM_EPOCHS, first: int = 0
+    ) -> Iterator[float]:
+        """The same from the epoch `first` on, with a look at the mean loss after each."""
         self.seen = choices.row_weights()
-        self._clear_unseen()
-        total, done, loss = epochs * len(choices), 0, 0.0
-        for epoch in range(epochs):
-            order = self.rng.permutation(len(choices))
-            for part in np.array_split(order, _FIRST_ROUNDS if epoch == 0 else 1):
-                if len(part):
-                    theta = _THETA[0] * (_THETA[1] / _THETA[0]) ** (done / total)
-                    loss = self.squared_round(choices, part, theta) / len(part) / 2
-                    done += len(part)
+        if not first:
+            self.clear_unseen()
+        total, done, loss = epochs * len(choices), first * len(choices), 0.0
+        for rounds in islice(chain(_WARM_ROUNDS, repeat(1)), first, epochs):
+            for part in choices.portions(self.rng, rounds):
+                theta = self.policy.rate * _THETA[0] * (_THETA[1] / _THETA[0]) ** (done / total)
+                loss = self.squared_round(choices, part, theta) / len(part) / 2
+                done += len(part)
             yield loss
 
     def descend(self, choices: Choices, epochs: int) -> None:
@@ -136,28 +157,28 @@ class ChoiceTrainer:
         for _ in self._descending(choices, epochs):
             pass
 
-    def _clear_unseen(self) -> None:
+    def clear_unseen(self) -> None:
         """Rows that nobody names are zero: at random they would be taken for structure."""
-        X = self.engine.local(self.engine.get(self.factors.X))
-        X[: self.factors.rows][self.seen[0] == 0] = 0
-        X[self.factors.begin :][self.seen[1] == 0] = 0
-        self.factors.X = self.engine.put(X)
+        for side, weights in zip(self.factors.sides, self.seen, strict=True):
+            if (weights == 0).any():
+                self.engine.clear(side, weights == 0)
 
-    def _descending(self, choices: Choices, epochs: int) -> Iterator[float]:
-        """The same, with a look at the mean loss after each."""
-        if epochs and self.policy.by_angle:
+    def _descending(self, choices: AnyChoices, epochs: int, first: int = 0) -> Iterator[float]:
+        """The same from the epoch `first` on, with a look at the mean loss after each."""
+        if epochs and not first and self.policy.by_angle:
             self._even_lengths()
         epoch = self.bpr_epoch if self.policy.loss == "bpr" else self.softmax_epoch
-        for k in range(epochs):
-            yield epoch(choices, k / epochs, (k + 1) / epochs)
+        for k in range(first, epochs):
+            loss = epoch(choices, k / epochs, (k + 1) / epochs)
+            self.policy.rms = float(np.sqrt(loss)) if self.policy.loss == "bpr" else loss
+            yield loss
 
-    def squared_round(self, choices: Choices, order: np.ndarray, theta: float) -> float:
+    def squared_round(self, choices: AnyChoices, part: Any, theta: float) -> float:
         """Steps on these choices in the basis of now. Returns the sum of squared residuals."""
         clock = time.perf_counter()
         policy, factors, engine = self.policy, self.factors, self.engine
-        ridges = self._ridges()
-        factors.refresh(engine)
-        self.history.refreshes += 1
+        ridges = self.ridges()
+        self._refresh(choices)
         sides = list(zip(factors.sides, self.seen, ridges, strict=True))
         tables = [engine.squares(side, np.stack(pair)) for side, *pair in sides]
         (means_u, held_u), (means_i, held_i) = tables
@@ -171,13 +192,13 @@ class ChoiceTrainer:
         means = np.stack([means_u * scale**2, means_i / scale**2])
         means /= np.array([[max(w.sum(), 1e-12)] for w in self.seen])
         round = SquaredRound(theta, [np.maximum(w, 1e-6) for w in self.seen], ridges, grams, means)
-        squares = engine.run_squared(factors, choices, order, round)
-        self.samples += len(order)
-        self.policy.rms = float(np.sqrt(squares / max(1, len(order))))
+        squares = engine.run_squared(factors, choices, part, round)
+        self.samples += len(part)
+        self.policy.rms = float(np.sqrt(squares / max(1, len(part))))
         self.seconds += time.perf_counter() - clock
         return squares
 
-    def _ridges(self) -> list[np.ndarray]:
+    def ridges(self) -> list[np.ndarray]:
         """Of each row in proportion to the weight of all its entries, which keeps rows of many
         choices as modest as those of few; their mean is the policy's."""
         ridges = []
@@ -197,49 +218,36 @@ class ChoiceTrainer:
         """Items that somebody has chosen: negatives are drawn from them."""
         return np.flatnonzero(self.seen[1] > 0).astype(np.int32)
 
-    def _draw(self, blocks: int, count: int) -> np.ndarray:
-        """Negatives for each block, all items where they are no more."""
-        pool = self.pool
-        if count >= len(pool):
-            return np.tile(pool, (blocks, 1))
-        return pool[self.rng.integers(0, len(pool), (blocks, count))]
-
-    def softmax_epoch(self, choices: Choices, begin: float, end: float) -> float:
+    def softmax_epoch(self, choices: AnyChoices, begin: float, end: float) -> float:
         """One pass, with a step that falls from 1 - begin to 1 - end of its length. Returns the
         mean loss."""
         clock, policy, total = time.perf_counter(), self.policy, 0.0
         rate = policy.rate * (_COSINE_STEP if policy.cosine else _DOT_STEP * policy.tau**2)
         rate /= self.factors.rank
         few = min(len(choices) // _BLOCKS, self.factors.shape[1] // _ITEMS)
+        few //= self.engine.groups_of_items
         size = int(np.clip(few, _SMALLEST, _LARGEST * self.engine.block_of_choices))
-        order = self.rng.permutation(len(choices))
-        rounds = np.array_split(np.arange(0, len(order), size), _ROUNDS)
-        for k, starts in enumerate(part for part in rounds if len(part)):
-            part = order[starts[0] : starts[-1] + size]
+        for k, part in enumerate(choices.portions(self.rng, _ROUNDS, size)):
             ends = [rate * (1 - begin - (end - begin) * at / _ROUNDS) for at in (k, k + 1)]
             round = SoftmaxRound(
-                self._preconditioners(), (ends[0], ends[1]), size, policy.tau, policy.c,
+                self._preconditioners(choices), (ends[0], ends[1]), size, policy.tau, policy.c,
                 policy.cosine, policy.dot_ridge,
             )  # fmt: skip
-            negatives = self._draw(len(starts), policy.negatives)
+            blocks = -(-len(part) // size)
+            negatives = choices.negatives(self.pool, blocks, policy.negatives, self.rng)
             total += self.engine.run_softmax(self.factors, choices, part, negatives, round)
         self.samples += len(choices)
         self.seconds += time.perf_counter() - clock
         return total / len(choices)
 
-    def bpr_epoch(self, choices: Choices, begin: float, end: float) -> float:
+    def bpr_epoch(self, choices: AnyChoices, begin: float, end: float) -> float:
         """The same for BPR: each choice is compared with one item. Choices come as often as their
         weights say. Returns the mean squared slope of the loss."""
         clock, factors, engine = time.perf_counter(), self.factors, self.engine
         rate, squares = self.policy.rate * _BPR_STEP / factors.rank, 0.0
-        pool, order = self.pool, self.rng.permutation(len(choices))
-        if np.ptp(choices.weights):
-            often = choices.weights.astype(np.float64)
-            order = self.rng.choice(len(order), len(order), p=often / often.sum())
-        for k, part in enumerate(np.array_split(order, _ROUNDS)):
+        for k, part in enumerate(choices.portions(self.rng, _ROUNDS, weighted=True)):
             alpha = rate * (1 - begin - (end - begin) * (k + 0.5) / _ROUNDS)
-            factors.refresh(engine)
-            self.history.refreshes += 1
+            self._refresh(choices)
             S = factors.spectrum
             P = (
                 1 / (S + _ETA * S.mean() + 1e-12)
@@ -248,15 +256,9 @@ class ChoiceTrainer:
             )
             # A row learns from rows of the other side, of which there are so many.
             items, users = alpha * factors.shape[0], alpha * factors.shape[1]
-            drawn = pool[self.rng.integers(0, len(pool), len(part))]
-            columns = (
-                choices.items[part] + factors.begin,
-                drawn + factors.begin,
-                choices.users[part],
-            )
-            seen = Chunk(np.stack(columns, axis=1), np.ones(len(part), factors.X.dtype))
+            drawn = choices.negatives(self.pool, len(part), 1, self.rng)
             rates = np.array([items, items, users])
-            squares += engine.run(factors, P, rates, LOSSES["bpr"], seen)
+            squares += engine.run_bpr(factors, choices, part, drawn, P, rates)
             for side, step, named in zip(factors.sides, (users, items), (1, 2), strict=True):
                 often = named * len(part) / len(side)  # a row takes part so often, in the mean
                 engine.scale(side, np.exp(-self.policy.dot_ridge * step * often * P))
@@ -264,12 +266,33 @@ class ChoiceTrainer:
         self.seconds += time.perf_counter() - clock
         return squares / len(choices)
 
-    def _preconditioners(self) -> np.ndarray:
+    def _refresh(self, choices: AnyChoices) -> None:
+        """To the basis in which the Grams are one diagonal."""
+        try:
+            self.factors.refresh(self.engine)
+        except FloatingPointError:
+            raise self._divergence(choices) from None
+        self.history.refreshes += 1
+
+    def _check_end(self, choices: AnyChoices) -> None:
+        """What a round begins with is looked at there; what the last one has left, here."""
+        X = self.factors.X
+        if not self.engine.finite(X, np.arange(len(X))):
+            raise self._divergence(choices)
+
+    def _divergence(self, choices: AnyChoices) -> DivergenceError:
+        self.history.stopped = "diverged"
+        epoch = 1 + self.samples // max(1, len(choices))
+        return DivergenceError(epoch, self.samples, None, self.factors.condition_number, _ADVICE)
+
+    def _preconditioners(self, choices: AnyChoices) -> np.ndarray:
         """P of both sides (2, r, r): the inverse of the mean of x x^T over rows, damped by its
         trace."""
         r, inverses = self.factors.rank, []
         for side in self.factors.sides:
             G = self.engine.gram(side) / len(side)
+            if not np.isfinite(G).all():
+                raise self._divergence(choices)
             damped = G + (_ETA * np.trace(G) / r + 1e-12) * np.eye(r)
             inverses.append(np.linalg.inv(damped) if self.policy.scaled else np.eye(r))
         self.history.refreshes += 1
@@ -294,13 +317,21 @@ class ChoiceTrainer:
     def follow(self, choices: Choices, replayed: Choices | None = None) -> None:
         """Learn from new choices, a stream's next: their weights are added to what was seen. The
         softmax learns from them with all that their users chose before, `replayed`."""
+        X, before, spectrum = self.factors.X, self.factors.X.copy(), self.factors.spectrum
         for side, weights in enumerate(choices.row_weights()):
             self.seen[side][: len(weights)] += weights
         self.factors.X = self.engine.put(self.factors.X)
-        if self.policy.loss == "squared":
-            self.squared_round(choices, self.rng.permutation(len(choices)), _STREAM_THETA)
-        else:
-            self.descend(replayed or choices, _STREAM_EPOCHS)
+        try:
+            if self.policy.loss == "squared":
+                self.squared_round(choices, self.rng.permutation(len(choices)), _STREAM_THETA)
+            else:
+                passes = self._descending(replayed or choices, _STREAM_EPOCHS)
+                self.policy.rms, *_ = [self.policy.rms for _ in passes]  # as it was to begin with
+            self._check_end(choices)
+        except DivergenceError:
+            X[:] = before
+            self.factors.X, self.factors.spectrum = X, spectrum
+            raise
         self.factors.X = self.engine.local(self.engine.get(self.factors.X))
 
     def copy(self, **changes) -> ChoiceTrainer:

@@ -5,14 +5,24 @@ is not enough.
   by orders of magnitude; the factors are brought back in the end.
 - Where there are hardly more samples than numbers to be learned, Gauss-Newton finishes, from where
   the steps are or from fresh starts (`gauss_newton`).
+- Huber's loss has its threshold follow the median of the residuals, and where there is an exact fit
+  to all entries but those that stand out, it is found.
 - Where the steps end in noise that biases and a ridge explain better, those are taken (`ridge`).
+- A table whose columns are of different kinds is learned with a mean, a size and a noise for each
+  (`columns`), if that is asked for; and tried where their sizes differ, or nothing else holds.
 - What was not determined is said in a warning.
+
+Steps run wherever the engine is; all else is computed here, by `engine.host`, with X and the
+entries here as well, and so is the same whoever runs the steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,10 +30,17 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from ..core.factors import Factors
+from ..core.linalg import aligned
+from ..core.losses import weighed, weight
+from ..core.memory import allow
 from ..core.observations import Chunk, Observations
+from ..engines.base import Engine, Samples
+from ..engines.cpu.normal_kernels import Normal
 from . import gauss_newton
 from .auto_policy import SMALL
-from .history import History
+from .columns import WIDEST, Columns
+from .connected import apart
+from .history import History, Progress
 from .ridge import Biases, RidgeTrainer, starting_scale
 from .trainer import Trainer
 
@@ -31,33 +48,67 @@ _ORDINARY = 2.0**32  # targets larger than that, or smaller than its inverse, ar
 _UNEQUAL = 20.0  # mean square of the rows' sizes over their median: 2 where one direction rules
 _LOOK = 200_000  # samples that show it
 _SWEEPS = 3  # that bring rows and columns to one size
+_NOTCH, _HALF = 1.1, 0.5  # of held-out errors that are alike, and of fits that are not
 
-_RATED = 3  # epochs after which a run is compared with biases alone
+_RATED = (2, 3)  # epochs after which a run is compared with biases alone
 _BIASED, _HARDLY, _NOISY = 0.95, 0.9, 0.5  # shares of errors: see `_hardly`, `_is_noisy`
-_WIDE = 48  # directions beside a ridge, where the rank is not given
+_STRONG = 0.7  # of the error of biases: what a ridge leaves where more than noise is left
+_MOVES = 0.9  # of the targets: an error at which steps have found something
+# Directions beside a ridge, where the rank is not given: so many, and one more for each entry that
+# a row has on average, but no more than that.
+_WIDE, _WIDEST = 16, 48
+_TABLE, _FULL = 500, 0.2  # columns that a table has at most, and the share of it that is known
 
 _SLOW = 40  # epochs after which a run with few samples is taken over by Gauss-Newton
 # Samples for each number: up to which that is tried, and an exact fit is looked at again.
 _FEW, _SPARSE = 4.0, 2.6
+_DOUBLED = 10.0  # from there on, mentions are as good as entries: both are enough
 _CLEAN = 1e-3  # of the targets: a held-out error below which there is hardly noise
 _STRAY = 1.5  # times the training error: a held-out error that is not that of noise
-_EXACT, _NEARLY = 1e-9, 1e-2  # of the targets: an exact fit, and one that may become it
+_EXACT = 1e-9  # of the targets: an exact fit
 _TRUE = 1e-4  # of the targets: held-out error of one that is no accident
-_CLEAR = 3.0  # from one direction to the next: a gap in the spectrum
-_LONG = 200  # epochs of a fresh start by steps
-_STARTS = 6  # fresh ones by Gauss-Newton
-_RIDGE = 2.0  # times the largest direction of noise of the targets' size: where a ridge falls from
-_HOPELESS = 0.3  # of the targets that are left: there is no exact fit
-_WORK = 1e7  # samples times directions, squared, that those may cost: some 20 s
+_TRIFLE, _MANY = 0.01, 0.1  # a direction of that share, on that share of the rows, is no accident
+_CLOSING = 0.9  # of the squares, that steps leave at most on their way to a fit with fewer
+# Starts from which a ridge falls, with so many directions more than asked for; in units of the
+# largest direction of noise of the targets' size, from where; and what is left of the targets where
+# an exact fit is looked for.
+_STARTS, _MORE, _RIDGE, _LEVELS = 6, 2, 2.0, (1e-3, 1e-5, 1e-7)
+_WORK, _ALONE = 1e8, 6e8  # samples times directions, squared: of all starts, and of the first
+
+# The threshold of Huber's loss in units of the median residual: 1.345 deviations, with which a
+# twentieth of what Gaussian noise tells is lost. How it may change from one epoch to the next.
+_TUNED, _SLOWEST, _FASTEST = 1.345 * 1.4826, 0.5, 30.0
+_SHOWN = 65_536  # residuals that show their median
+_MEMORY = 1000  # of those in a stream
+_STANDS_OUT, _WRONG = 8.0, 0.25  # in units of the median residual; and so many may be wrong
+_REFITS = 4
+
+_CHANCE_OF_BITS = 0.1  # held-out error of probabilities from which on they may be overfitted
 
 _DENSE = 4000  # points, whose distances are a matrix that fits
 _APART = 1.5  # times the longest path: where there is none
 _BETTER = 0.9  # of the held-out error: what a start from paths must reach
+_SHAKES = 12  # other starts, where nothing was held out
 
 # Over the number of held-out entries: a share of their squares that says nothing.
 _CHANCE = 20.0
+_ROUNDING = 1e-13  # of the targets: the least threshold
+_ROBUST = (
+    "loss='huber' goes with learning_rate='auto' and refresh='round', entries that fit this "
+    "process, and no checkpoint"
+)
 _UNKNOWN = 1e6  # times the noise's variance: that of an entry of which nothing is known
-_GAP = 2.0  # times the training error: a held-out error that says that nothing was found
+# Times what the training error lets expect: a held-out error that says that nothing was found.
+_GAP, _APART_AT_MOST = 1.5, 2.0
+# To see whether an exact fit is the only one nearby: how far its rows are moved, in units of the
+# smallest direction's size, and how far one ends from where it was that is not determined; and the
+# smallest direction, of the largest, that rounding leaves visible.
+_NUDGE, _ELSEWHERE, _LEAST = 0.01, 1e-5, 1e-6
+_JUDGES, _MOSTLY = 40, 0.7  # rows of the other side that show it, and the share that has to agree
+# Errors to be expected from the noise, in units of what they would be if all rows were as well
+# known: of all entries, and of a row's that is to blame.
+_WEAK, _BLAMED = 1.2, 8.0
+_LOOKED_AT = 3e7  # numbers in the blocks of all rows that this may cost
 
 
 @dataclass
@@ -70,47 +121,110 @@ class Completion(Trainer):
     wide: bool = False  # whether the rank is to be found
     biases: Biases | None = None  # what is added to the product of the factors
     ridge: float = 0.0  # lambda beside those, in units of the targets
+    columns: Columns | None = None  # of a table, until something else is learned
     held_error: float | None = None  # on held-out entries, in units of the targets
     undetermined: dict[int, list[int]] = field(default_factory=dict)  # rows, by side
     lost: bool = False  # whether what was found does not hold for what was held out
     counts: list[np.ndarray] = field(default_factory=list)  # entries of every row, and column
+    entries: int = 0  # all of them: mentions of the same one, and mirror images, are one
     noise: float | None = None  # standard deviation of an entry around what it would be expected
+    _units: tuple[float, float] = (1.0, 1.0)  # of the targets now, and when the run began
     _asks: tuple[str, ...] = ()  # for what a run may be interrupted: "noise", "slow"
 
-    def run(
-        self, observations: Observations, *, epochs: int, streaming: bool = False, **how
-    ) -> History:
-        """As a trainer does, and then what is left to be tried."""
+    def complete(self, observations: Observations, *, epochs: int, **how) -> History:
+        """As a trainer runs, and then what is left to be tried."""
+        kept = self.checkpoint
+        try:
+            return self._complete(observations, epochs=epochs, **how)
+        finally:
+            self.checkpoint = kept
+
+    def _complete(self, observations: Observations, *, epochs: int, **how) -> History:
         policy, loss = self.policy, self.loss.name
         able = policy.automatic and policy.scaled and not self.per_sample
-        able = able and self.engine.solves_rows and loss in ("squared", "distance")
-        if streaming and self.biases is not None:
-            y = observations.targets - self._biases_of(observations)
-            observations = observations.of(Chunk(observations.index.copy(), y))
-        if streaming or not able:
-            asked = self.center is True or self.regularization not in ("auto", 0)
-            if asked and not able:
+        here = self.engine.fetched(observations) if able else None
+        if loss == "huber" and (here is None or self.checkpoint):
+            raise ValueError(_ROBUST)
+        if here is None:
+            asked = self.center not in ("auto", False) or self.regularization not in ("auto", 0)
+            if asked:
                 raise ValueError(
-                    "center and regularization go with loss='squared', learning_rate='auto', "
-                    "refresh='round' and device='cpu'"
+                    "center and regularization go with loss='squared', learning_rate='auto' and "
+                    "refresh='round', and with entries that fit this process"
                 )
-            return super().run(observations, epochs=epochs, streaming=streaming, **how)
+            return self.run(observations, epochs=epochs, **how)
+        observations = here
         if not observations.disposable:
-            own = Chunk(observations.index.copy(), observations.targets.astype(np.float64))
+            own = Chunk(observations.index.copy(), _double(observations.targets))
             observations = observations.of(own)
+        if self.center == "columns":
+            self._count(observations, None)
+            self._take_columns(observations)
+            return self.history
         rest, held = policy.hold_out(observations, self.rng)
-        sides = self._units(rest)
-        if sides is None:
-            self._attempts(rest, held, epochs, how)
+        sides = self._sides(rest) if loss in ("squared", "distance") else None
+        if loss == "huber":
+            self._robust(rest, held, epochs, how)
+        elif loss == "logistic":
+            self._likely(rest, held, epochs, how)
         else:
-            self._in_units(sides, rest, held, epochs, how)
+            rest = self._in_units(sides, rest, held, epochs, how)
+            if self.history.stopped == "ridge":
+                # Of few entries of a matrix of that rank, a ridge is what is left, and not it.
+                nothing = self.policy.held > _NOISY * self.policy.size
+                few = self.entries < _FEW * self._numbers(self.factors.rank)
+                self.lost = bool(
+                    self.regularization == "auto" and not self.wide and nothing and few
+                )
+                self.history.stopped = "undetermined" if self.lost else "ridge"
+            elif self.history.stopped != "callback" and self.columns is None:
+                self._conclude(rest, held)
+                if self.lost and held is not None and self._is_table(rest):
+                    self.lost = not self._by_columns(rest, held)
         return self.history
+
+    @contextmanager
+    def following(self, seen: Observations) -> Iterator[Observations]:
+        """What the factors have to explain of observations that come by once."""
+        self.columns = None
+        if self.biases is not None:
+            self.biases.grow(seen.shape)
+            y = seen.targets - self.biases.of(seen.index)
+            seen = seen.of(Chunk(seen.index.copy(), y))
+        if self.loss.name != "huber":
+            yield seen
+            return
+        if not (self.policy.automatic and not self.per_sample):
+            raise ValueError(_ROBUST)
+        self._bring()
+        at = np.array([side * self.factors.begin for side in self.loss.sides])
+        z = self.engine.host.scores(self.factors, seen.index + at, self.loss)
+        new, old = self._threshold(seen.targets.real - z), self.policy.threshold
+        share = len(seen) / (len(seen) + _MEMORY) if old else 1.0
+        unit = self.policy.threshold = float((old or 1.0) ** (1 - share) * new**share)
+        some = Chunk(seen.index.copy(), _double(seen.targets))
+        some.targets.real /= unit
+        self._rescale(1 / unit, self.engine.host)
+        try:
+            yield seen.of(some)
+        finally:
+            self._bring()
+            self._rescale(unit, self.engine.host)
+
+    def _bring(self) -> None:
+        """X to this process; a snapshot that is elsewhere is let go."""
+        self.factors.X = self.engine.local(self.factors.X)
+        if self.engine.host is not self.engine:
+            self.snapshot = None
 
     # --- Units ----------------------------------------------------------------------------------
 
-    def _in_units(self, sides, rest: Observations, held: Chunk | None, epochs, how) -> None:
+    def _in_units(self, sides, rest: Observations, held: Chunk | None, epochs, how) -> Observations:
         """Attempts in units in which rows and columns are of size one. Where that does not solve
-        it, rows are also tried with sizes of their own, and the better of both is kept."""
+        it, rows are also tried with sizes of their own, and the better of both is kept. Returns
+        what was trained on."""
+        if sides is None:
+            return self._attempts(rest, held, epochs, how)
         some = Chunk(rest.index.copy(), self._divided(rest, sides))
         scaled = held and Chunk(held.index, self._divided(held, sides))
         self._restart(rest.of(some), self.factors.seed)
@@ -118,16 +232,23 @@ class Completion(Trainer):
         self._unscale(sides)
         solved = self.history.stopped in ("solved", "tol", "callback")
         if solved or held is None or not any(np.ptp(scale) for scale in sides):
-            return
-        first, kept = self._error(held), (self.factors, self.policy, self.biases, self.history)
+            return rest
+        if self._is_table(rest) and self._by_columns(rest, held, sides):
+            return rest
+        first, fit = self._error(held), self._error(Chunk(rest.index, rest.targets))
+        kept = self.factors, self.policy, self.biases, self.history, self.held_error
         self.history, self.biases = replace(self.history, records=[], stopped=""), None
         self._restart(rest, self.factors.seed)
-        self._attempts(rest, held, epochs, how)
-        if not self._error(held) < first:
-            self.factors, self.policy, self.biases, self.history = kept
+        rest = self._attempts(rest, held, epochs, how)
+        # Where what is large was not held out, the fit tells.
+        now = self._error(Chunk(rest.index, rest.targets))
+        closer = self._error(held) < _NOTCH * first and now < _HALF * fit
+        if not (self._error(held) < first or closer):
+            self.factors, self.policy, self.biases, self.history, self.held_error = kept
             self.left, self.P = 0, None
+        return rest
 
-    def _units(self, seen: Observations) -> list[np.ndarray] | None:
+    def _sides(self, seen: Observations) -> list[np.ndarray] | None:
         """By what rows and columns are to be divided, if by anything."""
         size = seen.size
         if not size:
@@ -148,7 +269,7 @@ class Completion(Trainer):
         look = slice(None)
         if len(seen) > _LOOK:
             look = np.random.default_rng(self.factors.seed).integers(0, len(seen), _LOOK)
-        index, squares = seen.index[look], (seen.targets[look] / size) ** 2
+        index, squares = seen.index[look], (seen.targets[look].real / size) ** 2
         for column in index.T:
             total, count = np.bincount(column, squares), np.bincount(column)
             mean = total[count > 0] / count[count > 0]
@@ -157,10 +278,11 @@ class Completion(Trainer):
         return False
 
     def _divided(self, seen: Observations | Chunk, sides: list[np.ndarray]) -> np.ndarray:
-        if self.loss.name == "distance":
-            return seen.targets / sides[0][0] / sides[0][0]
-        i, j = seen.index.T
-        return seen.targets / sides[0][i] / sides[1][j]
+        """The targets in other units; weights have none."""
+        y, (i, j) = seen.targets.copy(), seen.index.T
+        y.real /= sides[0][i]
+        y.real /= sides[1 if len(sides) > 1 else 0][j]
+        return y
 
     def _unscale(self, sides: list[np.ndarray]) -> None:
         """Back to the units of the targets."""
@@ -170,7 +292,7 @@ class Completion(Trainer):
             side *= scale[:, None].astype(side.dtype)
             unit *= float(np.exp(np.mean(np.log(scale))))
         unit = unit**2 if factors.rows is None else unit
-        factors.refresh(self.engine)
+        factors.refresh(self.engine.host)
         factors.scale = tuple(scale * np.sqrt(unit) for scale in factors.scale)
         for name in ("rms", "size", "first", "train", "held", "last"):
             setattr(policy, name, getattr(policy, name) * unit)
@@ -192,123 +314,378 @@ class Completion(Trainer):
 
     # --- Attempts -------------------------------------------------------------------------------
 
-    def _attempts(self, rest: Observations, held: Chunk | None, epochs: int, how: dict) -> None:
-        """Steps, and what else is worth a try."""
+    def _attempts(self, rest: Observations, held: Chunk | None, epochs: int, how) -> Observations:
+        """Steps, and what else is worth a try. Returns what was trained on."""
         known, begin = held is not None and not self.policy.whole, 0
         self._count(rest, held)
         if known and self.regularization not in ("auto", 0):
-            self._ridged(rest, held, force=True)
-            return
+            self._is_better(self._ridged(rest, held), rest, held, force=True)
+            return rest
         rated = self.loss.name == "squared" and self.factors.rows is not None
         rated = rated and self.regularization == "auto" and self.center in ("auto", True)
         self._asks = ("noise",) * rated + ("slow",) if known and epochs >= _SLOW else ()
-        more = bool(self._asks)
+        more, ridged = bool(self._asks), None
         while True:
-            Trainer.run(self, rest, epochs=epochs, begin=begin, split=(rest, held), **how)
-            if more:
-                rest = self._returned(rest)
-            why, begin = self.history.stopped, round(self.history.records[-1]["epoch"])
-            sparse = len(rest) < _SPARSE * self._numbers(max(self.policy.useful, 1))
+            rest = self._steps(rest, held, epochs=epochs, begin=begin, **how)
+            why, records = self.history.stopped, self.history.records
+            begin = round(records[-1]["epoch"]) if records else epochs  # evaluations=0 leaves none
+            sparse = self.entries < _SPARSE * self._numbers(max(self.policy.useful, 1))
             if why in ("solved", "tol") and "slow" in self._asks and sparse:
                 self._finished(rest, held)  # with the fewest directions
             if why in ("solved", "tol", "callback"):
                 break
-            if "slow" in self._asks and why != "noise" and self._few(rest):
+            if "slow" in self._asks and why != "noise" and self._few():
                 self._asks = tuple(ask for ask in self._asks if ask != "slow")
                 if self._finished(rest, held):
                     break
-            paths = more and self.loss.name == "distance"
-            if paths and held and self._from_paths(rest, held):
+            paths = more or (held is None and self.policy.automatic)
+            if paths and self.loss.name == "distance" and self._from_paths(rest, held):
                 break
             if held and "noise" in self._asks and why != "slow" and self._is_noisy(held):
                 self._asks = tuple(ask for ask in self._asks if ask != "noise")
-                if self._ridged(rest, held):
-                    return
+                ridged = self._ridged(rest, held)
+                # What explains much more than biases do may be no noise at all: steps go on.
+                strong = why == "noise" and ridged.error < _STRONG * self.policy.biased
+                if not strong and self._is_better(ridged, rest, held):
+                    break
             if why not in ("noise", "slow"):
+                if held and ridged:
+                    self._is_better(ridged, rest, held)
                 break
-        self._conclude(rest, held)
+        return rest
 
     def _review(self, epoch: int, data, held: Chunk | None, streaming: bool) -> str:
         verdict = super()._review(epoch, data, held, streaming)
+        if self.loss.name == "huber" and not (streaming or verdict or self.policy.polishing):
+            self._follow_median(data, held)
         if verdict or held is None or self.policy.polishing:
             return verdict
         if "noise" in self._asks and self._hardly(epoch, data, held):
             return "noise"
-        if "slow" in self._asks and epoch >= _SLOW and self._few(data):
+        if "slow" in self._asks and epoch >= _SLOW and self._few():
             return "slow"
         return ""
 
     def _hardly(self, epoch: int, data, held: Chunk) -> bool:
         """Whether biases help, and the steps so far hardly do better than those alone."""
-        if epoch != _RATED:
+        if epoch not in _RATED:
             return False
         at = np.array([0, self.factors.begin])
-        look = data.fair(_LOOK)
+        look = self._look(data, _LOOK)
         biases = Biases.fit(Chunk(look.index - at, look.targets), self.factors.shape)
         y = held.targets
-        error = _rms(y - biases.of(held.index - at))
-        return error < _BIASED * _rms(y) and self.policy.last > _HARDLY * error
+        error = self.policy.biased = _rms(
+            y - biases.of(held.index - at)
+        )  # weights stay what they are
+        moves = self.policy.last < _MOVES * _rms(y)  # before, nothing is known about steps
+        return error < _BIASED * _rms(y) and moves and self.policy.last > _HARDLY * error
 
     def _is_noisy(self, held: Chunk) -> bool:
-        return self.policy.held > _NOISY * float(np.std(held.targets))
+        return self.policy.held > _NOISY * _rms(held.targets - np.mean(held.targets.real))
 
-    def _few(self, data) -> bool:
-        """Whether there are few samples for each number that may be learned, and nothing much was
+    def _few(self) -> bool:
+        """Whether there are few entries for each number that may be learned, and nothing much was
         learned, or not what was held out, or all but the last digits."""
         policy = self.policy
         if self.loss.name == "distance":
             return policy.held > _TRUE * policy.size
         astray = policy.held > _NOISY * policy.size or policy.held > _STRAY * policy.train
         astray = astray or policy.held < _CLEAN * policy.size
-        return astray and len(data) < _FEW * self._numbers(self.factors.rank)
+        return astray and self.entries < _FEW * self._numbers(self.factors.rank)
 
     def _numbers(self, r: int) -> float:
         """That r directions have to be told by."""
         m, n = self.factors.shape
         return r * (m + n - r) if self.factors.rows is not None else r * (m - (r - 1) / 2)
 
-    def _returned(self, rest: Observations) -> Observations:
-        """The samples of a run, as they were before an engine took them."""
-        index = self.data.index
-        for column, side in enumerate(self.loss.sides):
-            index[:, column] -= side * self.factors.begin
-        return rest.of(Chunk(index, self.data.targets))
+    def _steps(self, rest: Observations, held: Chunk | None, **how) -> Observations:
+        """A run, after which X is here. Returns what was trained on, as it was before."""
+        self.run(rest, split=(rest, held), **how)
+        self.factors.X = self.engine.local(self.factors.X)
+        self.checkpoint = None  # who goes on from it finds this run over, and the next to do
+        data, self.data = self.data, None  # a cluster's are on disks, until nobody has them
+        return data.returned(rest, [side * self.factors.begin for side in self.loss.sides])
+
+    def _look(self, data: Samples, count: int) -> Chunk:
+        """Some of the samples, here."""
+        return Chunk(*(self.engine.local(part) for part in data.fair(count)))
+
+    # --- Outliers -------------------------------------------------------------------------------
+
+    def _robust(self, rest: Observations, held: Chunk | None, epochs: int, how: dict) -> None:
+        """Steps in units of the threshold, which follows the median residual."""
+        self._count(rest, held)
+        unit = self._threshold(rest.targets.real)
+        for some in (rest, held):
+            if some is not None:
+                some.targets.real /= unit
+        self._units = unit, unit
+        self._restart(rest, self.factors.seed)
+        rest = self._steps(rest, held, epochs=epochs, **how)
+        exact = False
+        if held is not None and self.history.stopped != "callback":
+            exact = self._without_outliers(rest, held)
+        unit, began = self._units
+        for record in self.history.records:
+            record["loss"] *= began**2
+        self._rescale(unit, self.engine.host)
+        self.policy.threshold = unit
+        if exact:
+            self.held_error, self.left, self.P = self.policy.held, 0, None
+        for some in (rest, held):
+            if some is not None:
+                some.targets.real *= unit
+        if not exact:
+            self._conclude(rest, held)
+        self._units = 1.0, 1.0
+
+    def _threshold(self, residuals: np.ndarray) -> float:
+        """Where more than half are 0, the next larger one tells how large they are."""
+        e = np.abs(residuals[:_SHOWN])
+        return _TUNED * (float(np.median(e)) or float(e[e > 0].min() if e.any() else 1.0))
+
+    def _rescale(self, by: float, engine: Engine) -> None:
+        """Everything that is learned, to units in which targets are `by` times what they were.
+        Args: engine, who holds X now."""
+        factors, policy, root = self.factors, self.policy, float(np.sqrt(by))
+        roots = np.full(factors.rank, root)
+        engine.scale(factors.X, roots)
+        factors.spectrum = factors.spectrum * by
+        left, right = factors.scale
+        factors.scale = left * root, right * root
+        if self.snapshot is not None:
+            for side in self.snapshot.sides:
+                engine.scale(side, roots)
+            self.snapshot = self.snapshot._replace(spectrum=self.snapshot.spectrum * by)
+        for name in ("rms", "size", "first", "train", "held", "last"):
+            setattr(policy, name, getattr(policy, name) * by)
+        policy.squares *= by**2
+        self.P = None if self.P is None else self.P / by
+
+    def _follow_median(self, data, held: Chunk | None) -> None:
+        """Bring the threshold to where the residuals are now."""
+        look = self._look(data, _SHOWN)
+        z = self.engine.scores(self.factors, look.index, self.loss)
+        by = 1 / self._threshold(look.targets.real - z)
+        now, began = self._units
+        by = min(float(np.clip(by, _SLOWEST, _FASTEST)), now / (_ROUNDING * began))
+        data.rescale(by)
+        if held is not None:
+            held.targets.real *= by
+        self._rescale(by, self.engine)
+        self._units = now / by, began
+
+    def _evaluate(self, epoch: float, seen: Chunk) -> Progress:
+        now, began = self._units
+        if now == began == 1.0:
+            return super()._evaluate(epoch, seen)
+        told = super()._evaluate(epoch, self.data.fair(len(seen)))  # in units of now
+        loss = self.history.records[-1]["loss"] = told.loss * (now / began) ** 2
+        X = told.factors.X.copy()
+        self.engine.scale(X, np.full(told.factors.rank, np.sqrt(now)))
+        return Progress(epoch, told.samples, loss, replace(told.factors, X=X))
+
+    def _without_outliers(self, rest: Observations, held: Chunk) -> bool:
+        """Whether there is an exact fit, by Gauss-Newton, to all entries but those that stand out:
+        and to most of what was held out."""
+        factors, policy = self.factors, self.policy
+        at = np.array([side * factors.begin for side in self.loss.sides])
+        seen, held = (Chunk(part.index + at, _double(part.targets)) for part in (rest, held))
+        every = Chunk(*(np.concatenate(both) for both in zip(seen, held, strict=True)))
+        factors.refresh(self.engine.host)
+        X = factors.X[:, : max(policy.useful, 1)].astype(np.float64)
+        size, fit, error = float(np.median(np.abs(seen.targets.real))), np.inf, np.inf
+        judges = held
+        for _ in range(_REFITS):
+            some = self._standing_in(X, seen, size)
+            if len(some) < (1 - _WRONG) * len(seen):
+                return False
+            X, fit = self._descend(X, some)
+            judges = self._standing_in(X, held, size)
+            error = self._error(Chunk(judges.index - at, judges.targets), replace(factors, X=X))
+            if fit <= _EXACT:
+                break
+        if fit > _EXACT or error > _TRUE * size or len(judges) < (1 - _WRONG) * len(held):
+            return False
+        some = self._standing_in(X, seen, size)
+        while X.shape[1] > 1 and len(some) < _FEW * self._numbers(X.shape[1]):
+            whole = replace(factors, X=X, spectrum=np.zeros(X.shape[1]))
+            whole.refresh(self.engine.host)
+            fewer, fit = self._descend(whole.X[:, :-1].copy(), some)
+            if fit > _EXACT:
+                break
+            X = fewer
+        some = self._standing_in(X, every, size)
+        X, _ = self._descend(X, some)
+        factors.X[...] = 0.0
+        factors.X[:, : X.shape[1]] = X
+        factors.refresh(self.engine.host)
+        policy.useful = policy.columns = X.shape[1]
+        policy.last = policy.held = error
+        self._count(rest.of(Chunk(some.index - at, some.targets)), None)
+        # A row that fits no more entries than it has numbers may fit wrong ones.
+        self.undetermined = {
+            side: np.flatnonzero(seen <= policy.useful).tolist()
+            for side, seen in enumerate(self.counts[: len(factors.sides)])
+        }
+        self.history.stopped = "undetermined" if any(self.undetermined.values()) else "solved"
+        return True
+
+    def _standing_in(self, X: np.ndarray, seen: Chunk, size: float) -> Chunk:
+        """All but those that stand out."""
+        e = np.abs(seen.targets.real - self._scores(X, seen))
+        kept = e <= max(_STANDS_OUT * float(np.median(e)), _EXACT * size)
+        return Chunk(seen.index[kept], seen.targets[kept])
 
     # --- A ridge --------------------------------------------------------------------------------
 
-    def _ridged(self, rest: Observations, held: Chunk | None, force: bool = False) -> bool:
-        """Whether biases and a ridge are better on held-out entries, and then they are taken."""
-        shape, old = rest.shape, self.factors
+    def _likely(self, rest: Observations, held: Chunk | None, epochs: int, how: dict) -> None:
+        """Steps on bits or probabilities; and, of bits that are mostly chance, a ridge, where bits
+        that neither has seen are likelier with it: beside many directions, of which the largest are
+        kept. (With as few as are kept, what the ridge takes from those nothing else can give.)"""
+        rest = self._steps(rest, held, epochs=epochs, **how)
+        unsure = held is not None and self.policy.held > _CHANCE_OF_BITS
+        two_sided = self.factors.rows is not None and self.regularization == "auto"
+        if not (unsure and two_sided) or self.history.stopped == "callback":
+            return
         assert held is not None
-        some = Chunk(rest.index, rest.targets)
-        zero = Biases(0.0, np.zeros(shape[0]), np.zeros(shape[1]))
-        biases = zero if self.center is False else Biases.fit(some, shape)
-        size = _rms(rest.targets[:_LOOK] - biases.of(rest.index[:_LOOK]))
-        rank = min(_WIDE, *shape) if self.wide else old.rank
-        factors = self.engine.start(
-            shape, rank, self.loss, seed=old.seed, scale=starting_scale(size, shape),
-            dtype=old.X.dtype,
-        )  # fmt: skip
-        factors.X = self.engine.put(factors.X)
-        given = None if self.regularization == "auto" else float(self.regularization)
-        run = RidgeTrainer(
-            factors, self.loss, self.engine, self.rng, biases, self.center is not False
+        index = np.concatenate([rest.index, held.index])
+        every = rest.of(Chunk(index, np.append(rest.targets, held.targets)))
+        run = self._held_back(every)
+        part, judges = run.parted(every)
+        some, policy = part.of(Chunk(part.index.copy(), part.targets.copy())), self.policy
+        error = run.descend(part, judges)
+        rival = type(policy)(damping=policy.damping)
+        scale = rival.starting_scale(some.size, some.shape, self.factors.rank, self.loss.name)
+        start = self.engine.host.start(
+            some.shape, self.factors.rank, self.loss, seed=self.factors.seed, scale=scale
         )
-        error = run.tune(rest, held, given)
-        if not (force or error < self.policy.held):
+        Trainer(start, self.loss, rival, self.engine.host, self.rng).run(
+            some, epochs=epochs, evaluations=0
+        )
+        at = np.array([0, start.begin])
+        z = self.engine.host.scores(start, judges.index + at, self.loss).astype(np.float64)
+        if float(np.sqrt(2 * np.mean(weighed(self.loss.value, z, judges.targets)))) <= error:
+            return
+        again, rank = self._held_back(every), self.factors.rank
+        again.share = run.share
+        again.descend(every)
+        if not self.wide:
+            again.factors.refresh(self.engine.host)
+            X, S = again.factors.X[:, :rank].copy(), again.factors.spectrum[:rank]
+            again.factors = replace(again.factors, X=X, spectrum=S, room=None)
+        self._take(again, min(run.useful, again.factors.rank), policy.held)
+
+    def _ridged(self, rest: Observations, held: Chunk | None) -> RidgeTrainer:
+        """Who has learned biases and factors held back by a ridge, of all but what is held out."""
+        assert held is not None
+        run = self._held_back(rest)
+        run.tune(rest, held, None if self.regularization == "auto" else float(self.regularization))
+        return run
+
+    def _is_better(self, run: RidgeTrainer, rest, held: Chunk | None, force=False) -> bool:
+        """Whether a ridge is better on held-out entries, and then what it has learned is taken."""
+        assert held is not None
+        if not (force or run.error < self.policy.held):  # before that was trained on as well
             return False
         run.finish(rest, held)
-        self.factors, self.biases, self.ridge = factors, biases, run.ridge
-        policy = self.policy
-        policy.useful = policy.columns = factors.rank
+        self.biases = run.biases
+        self._take(run, run.factors.rank, run.error)
+        self._calibrate(held)
+        return True
+
+    def _held_back(self, seen: Observations) -> RidgeTrainer:
+        """Who learns with a ridge, from the beginning."""
+        shape, old = seen.shape, self.factors
+        biased = self.center is not False and self.loss.name == "squared"
+        biases = Biases(0.0, np.zeros(shape[0]), np.zeros(shape[1]))
+        if biased:
+            biases = Biases.fit(Chunk(seen.index, seen.targets), shape)
+        size = _rms(seen.targets[:_LOOK] - biases.of(seen.index[:_LOOK]))
+        wide = min(_WIDE + len(seen) // sum(shape), _WIDEST, *shape)
+        rank = max(old.rank, wide) if self.wide or self.loss.name == "logistic" else old.rank
+        factors = self.engine.host.start(
+            shape, rank, self.loss, seed=old.seed, scale=starting_scale(size, shape),
+            dtype=np.float32,  # of noise no more digits are known
+        )  # fmt: skip
+        factors.X = self.engine.host.put(factors.X)
+        return RidgeTrainer(factors, self.loss, self.engine.host, self.rng, biases, biased)
+
+    def _take(self, run: RidgeTrainer, useful: int, error: float) -> None:
+        """What was learned with a ridge, instead of what the steps found."""
+        X = aligned(len(run.factors.X), run.factors.rank, self.factors.X.dtype)
+        X[...] = run.factors.X
+        self.factors, self.ridge, policy = replace(run.factors, X=X), run.ridge, self.policy
+        policy.useful, policy.columns = useful, self.factors.rank
         policy.rms = policy.train = run.rms
         policy.held = policy.last = self.held_error = error
-        factors.refresh(self.engine)
-        self._calibrate(held)
+        self.factors.refresh(self.engine.host)
         self.samples += run.samples
         self.history.stopped = "ridge"
         self.left, self.P = 0, None
+
+    # --- Tables ---------------------------------------------------------------------------------
+
+    def _is_table(self, seen: Observations) -> bool:
+        rows, columns = seen.shape
+        small = columns <= min(_TABLE, rows) and len(seen) > _FULL * rows * columns
+        asked = self.center == self.regularization == "auto"
+        return asked and small and self.loss.name == "squared" and not seen.symmetric
+
+    def _by_columns(self, rest: Observations, held: Chunk, sides=None) -> bool:
+        """Whether held-out entries are told better by columns of different kinds, which are then
+        taken. Args: sides, sizes of rows and columns, in units of which that is judged."""
+        table, weights = _table(rest)
+        own = self._of_columns(table, weights)
+        filled = (own.rows(table, weights) @ own.loadings.T + own.means)[tuple(held.index.T)]
+        error, before = _rms(held.targets - filled), self.policy.held
+        if sides is not None:
+            at = np.array([0, self.factors.begin])
+            z = self.engine.host.scores(self.factors, held.index + at, self.loss).astype(np.float64)
+            z += self.biases.of(held.index) if self.biases else 0.0
+            error, before = (
+                _rms(self._divided(Chunk(held.index, held.targets - told), sides))
+                for told in (filled, z)
+            )
+        if not error < before:
+            return False
+        index = np.concatenate([rest.index, held.index])
+        every = rest.of(Chunk(index, np.append(rest.targets, held.targets)))
+        self._take_columns(every)
         return True
+
+    def _of_columns(self, table: np.ndarray, weights: np.ndarray) -> Columns:
+        m, n = table.shape
+        rank = max(1, min(WIDEST, n, m // 2)) if self.wide else self.factors.rank
+        rng = np.random.default_rng([self.factors.seed, 8])
+        ridge = 1.0 if self.regularization == "auto" else float(self.regularization)
+        return Columns.fit(table, rank, rng, ridge, weights)
+
+    def _take_columns(self, seen: Observations) -> None:
+        """What columns of different kinds tell, instead of what the steps found."""
+        clock, (table, weights) = perf_counter(), _table(seen)
+        found = self._of_columns(table, weights)
+        rows, spectrum = found.balanced(found.rows(table, weights))
+        error = table - rows @ found.loadings.T - found.means
+        factors, policy, rank = self.factors, self.policy, found.loadings.shape[1]
+        X = self.engine.host.put(np.concatenate([rows, found.loadings]).astype(factors.X.dtype))
+        self.factors = Factors(X, len(rows), factors.seed, factors.scale, spectrum=spectrum)
+        self.biases = Biases(0.0, np.zeros(len(rows)), found.means)
+        self.columns, self.held_error, self.noise = found, None, None
+        # For rows that are folded in once more was learned.
+        self.ridge = float(np.mean(found.noises) / np.sqrt(len(found.means)))
+        policy.useful = policy.columns = rank
+        policy.rms = policy.train = policy.last = policy.held = _rms(error[~np.isnan(table)])
+        policy.size = policy.size or _rms(seen.targets)
+        self.samples += len(seen)
+        self.history.records.append(
+            {"epoch": 1.0, "samples": float(self.samples), "loss": policy.rms**2 / 2,
+             "condition_number": self.factors.condition_number, "seconds": perf_counter() - clock}
+        )  # fmt: skip
+        empty = np.flatnonzero(np.isnan(table).all(axis=0)).tolist()
+        self.undetermined = {1: empty}
+        self.history.stopped = "undetermined" if empty else "columns"
+        self.left, self.P, self.snapshot = 0, None, None
 
     # --- Few samples ----------------------------------------------------------------------------
 
@@ -317,37 +694,13 @@ class Completion(Trainer):
         assert held is not None
         factors, policy = self.factors, self.policy
         at = np.array([side * factors.begin for side in self.loss.sides])
-        seen = Chunk(rest.index + at, rest.targets.astype(np.float64))
-        factors.refresh(self.engine)
-        X = factors.X[:, : max(policy.useful, 1)].astype(np.float64)
-        X = self._exact(X, seen, held) if policy.held < _NOISY * _rms(held.targets) else None
-        work = _WORK / len(seen)
-        edge = _rms(seen.targets) * sum(np.sqrt(len(seen) / np.array(factors.shape)))
-        for start in range(_STARTS if self.loss.name == "squared" else 0):
-            # Two more directions than asked for are a way around hills.
-            rank = min(factors.rank + 2 * (start % 2 == 0 and not self.wide), *factors.shape)
-            work -= rank**2
-            if X is not None or work < 0:
-                break
-            rng = np.random.default_rng([factors.seed, 5, start])
-            fresh = rng.standard_normal((len(factors.X), rank))
-            X, fit = self._descend(SMALL * np.sqrt(policy.size) * fresh, seen, _RIDGE * edge)
-            if fit > _NEARLY:
-                X = None
-                if fit > _HOPELESS:
-                    break
-                continue
-            # Of more directions than there are the last are small, and are cut off at the gap.
-            whole = replace(factors, X=X, spectrum=np.zeros(X.shape[1]))
-            whole.refresh(self.engine)
-            gaps = whole.spectrum[:-1] / np.maximum(whole.spectrum[1:], 1e-300)
-            clear = int(np.argmax(gaps)) + 1 if len(gaps) and gaps.max() > _CLEAR else rank
-            for keep in dict.fromkeys((min(clear, factors.rank), factors.rank)):
-                X = self._exact(whole.X[:, :keep].copy(), seen, held)
-                if X is not None:
-                    break
-        if X is None and self.loss.name == "squared" and not self.wide:
-            X = self._with_more_directions(rest, held, seen)
+        seen = Chunk(rest.index + at, _double(rest.targets))
+        factors.refresh(self.engine.host)
+        found = factors.X[:, : max(policy.useful, 1)].astype(np.float64)
+        near = policy.held < _NOISY * _rms(held.targets)
+        X = self._exact(found, seen, held) if near else None
+        if X is None and self.loss.name == "squared":
+            X = self._from_anywhere(seen, held)
         if X is None:
             return False
         X = self._fewest(X, seen, held)
@@ -356,21 +709,53 @@ class Completion(Trainer):
         X, _ = self._descend(X, Chunk(index, np.append(seen.targets, held.targets)))
         factors.X[...] = 0.0
         factors.X[:, : X.shape[1]] = X
-        factors.refresh(self.engine)
+        factors.refresh(self.engine.host)
         policy.useful = policy.columns = X.shape[1]
         policy.last = policy.held = self.held_error
         self.history.stopped = "solved"
         self.left, self.P = 0, None
         return True
 
-    def _from_paths(self, rest: Observations, held: Chunk) -> bool:
+    def _from_anywhere(self, seen: Chunk, held: Chunk) -> np.ndarray | None:
+        """X of an exact fit by ridges that fall from where nothing grows, from one start after the
+        other."""
+        factors, size = self.factors, _rms(seen.targets)
+        edge = sum(np.sqrt(len(seen) / np.array(factors.shape)))
+        rank = min(factors.rank + _MORE, *factors.shape)
+        for start in range(_STARTS):
+            if (start + 1) * len(seen) * rank**2 > (_WORK if start else _ALONE):
+                break
+            rng = np.random.default_rng([factors.seed, 5, start])
+            X = SMALL * np.sqrt(size) * rng.standard_normal((len(factors.X), rank))
+            ridge = _RIDGE * edge * size
+            for near in _LEVELS:
+                X, fit, ridge = gauss_newton.follow(
+                    X, seen.index, seen.targets, partial(self._scores, seen=seen), ridge=ridge,
+                    near=near, begin=factors.begin, crew=self.engine.host.crew,
+                )  # fmt: skip
+                if fit > near:
+                    break
+                # Of more directions than there are the last vanish, and are cut off at the gap.
+                whole = replace(factors, X=X.copy(), spectrum=np.zeros(rank))
+                whole.refresh(self.engine.host)
+                gaps = whole.spectrum[:-1] / np.maximum(whole.spectrum[1:], 1e-300)
+                keep = min(int(np.argmax(gaps)) + 1 if len(gaps) else rank, factors.rank)
+                exact = self._exact(whole.X[:, :keep].copy(), seen, held)
+                if exact is not None:
+                    return exact
+        return None
+
+    def _from_paths(self, rest: Observations, held: Chunk | None) -> bool:
         """Whether distances of neighbours are explained better from a start of shortest paths: by
-        classical scaling of those, as a map that is bent but not folded."""
+        classical scaling of those, as a map that is bent but not folded. Of few distances, of which
+        none are held out, the fit tells."""
         factors, policy = self.factors, self.policy
         if factors.d > _DENSE:
             return False
         once, first = np.unique(rest.index.astype(np.int64) @ [factors.d, 1], return_index=True)
-        ways = csr_array((np.sqrt(rest.targets[first]), divmod(once, factors.d)), shape=rest.shape)
+        ways = csr_array(
+            (np.sqrt(rest.targets.real[first]), divmod(once, factors.d)), shape=rest.shape
+        )
         D = shortest_path(ways, directed=False)
         far = np.isinf(D)
         D[far] = _APART * D[~far].max()
@@ -378,15 +763,22 @@ class Completion(Trainer):
         B = D.mean(axis=0) + D.mean(axis=1)[:, None] - D.mean() - D
         values, Q = np.linalg.eigh(B / 2)
         start = Q[:, -factors.rank :] * np.sqrt(np.maximum(values[-factors.rank :], 0))
-        seen = Chunk(rest.index, rest.targets.astype(np.float64))
+        seen = Chunk(rest.index, _double(rest.targets))
+        before = policy.held if held else self._error(seen)
         X, fit = self._descend(np.ascontiguousarray(start), seen)
-        error = self._error(held, replace(factors, X=X))
-        if not error < _BETTER * policy.held:
+        for _ in range(0 if held or fit <= _EXACT else _SHAKES):  # few are soon tried
+            shaken = start + start.std() * self.rng.standard_normal(start.shape)
+            other, left = self._descend(shaken, seen)
+            if left < fit:
+                X, fit = other, left
+        error = self._error(held or seen, replace(factors, X=X))
+        if not error < _BETTER * before:
             return False
-        everything = np.concatenate([rest.index, held.index])
-        X, fit = self._descend(X, Chunk(everything, np.append(seen.targets, held.targets)))
+        if held:
+            everything = np.concatenate([rest.index, held.index])
+            X, fit = self._descend(X, Chunk(everything, np.append(seen.targets, held.targets)))
         factors.X[...] = X
-        factors.refresh(self.engine)
+        factors.refresh(self.engine.host)
         policy.useful = policy.columns = factors.rank
         policy.last = policy.held = self.held_error = error
         policy.train = fit * _rms(rest.targets)
@@ -394,84 +786,174 @@ class Completion(Trainer):
         self.left, self.P = 0, None
         return True
 
-    def _with_more_directions(self, rest: Observations, held: Chunk, seen: Chunk):
-        """An exact fit from steps with twice as many directions, which find more of small ones."""
-        factors, old = self.factors, self.policy
-        policy, rank = type(old)(damping=old.damping), min(2 * factors.rank, *factors.shape)
-        scale = policy.starting_scale(rest.size, rest.shape, rank, rest.loss.name)
-        symmetric = factors.rows is None
-        start = self.engine.start(
-            rest.shape, rank, self.loss, seed=factors.seed, scale=scale, symmetric=symmetric
-        )
-        more = Trainer(start, self.loss, policy, self.engine, self.rng)
-        some = rest.of(Chunk(rest.index.copy(), rest.targets.copy()))
-        more.run(some, epochs=_LONG, split=(some, held), evaluations=0)
-        start.refresh(self.engine)
-        useful = min(max(policy.useful, 1), factors.rank)
-        return self._exact(start.compact()[:, :useful].astype(np.float64), seen, held)
-
     def _fewest(self, X: np.ndarray, seen: Chunk, held: Chunk) -> np.ndarray:
         """The exact fit with the fewest directions: one that is not needed may live on rows that
         nothing was held out of."""
         while X.shape[1] > 1:
             whole = replace(self.factors, X=X, spectrum=np.zeros(X.shape[1]))
-            whole.refresh(self.engine)
-            fewer = self._exact(whole.X[:, :-1].copy(), seen, held)
+            whole.refresh(self.engine.host)
+            if self._is_spread_out(whole):
+                break
+            fewer = self._exact(whole.X[:, :-1].copy(), seen, held, _CLOSING)
             if fewer is None:
                 break
             X = fewer
         return X
 
-    def _exact(self, X: np.ndarray, seen: Chunk, held: Chunk) -> np.ndarray | None:
-        """X of an exact fit from there, if there is one that holds for what was held out."""
-        X, fit = self._descend(X, seen)
+    def _is_spread_out(self, factors: Factors) -> bool:
+        """Whether the last direction lives on many rows and columns, and is no trifle: then what
+        was held out has judged it."""
+        share = factors.spectrum[-1] / np.linalg.norm(factors.spectrum)
+        squares = [side[:, -1] ** 2 for side in factors.sides]
+        spread = min(float(x.mean() ** 2 / np.mean(x**2)) for x in squares)
+        return bool(share > _TRIFLE and spread > _MANY)
+
+    def _exact(self, X, seen: Chunk, held: Chunk, gain=gauss_newton.GAIN) -> np.ndarray | None:
+        """X of an exact fit from there, if there is one that holds for what was held out. Args: X,
+        which is where the descent ended afterwards."""
+        X[...], fit = self._descend(X, seen, gain=gain)
         true = _TRUE * _rms(held.targets)
         return (
             X if fit <= _EXACT and self._error(held, replace(self.factors, X=X)) <= true else None
         )
 
-    def _descend(self, X: np.ndarray, seen: Chunk, ridge: float = 0.0) -> tuple[np.ndarray, float]:
-        def scores(X: np.ndarray) -> np.ndarray:
-            return self.engine.scores(replace(self.factors, X=X), seen.index, self.loss)
+    def _descend(
+        self, X: np.ndarray, seen: Chunk, gain: float = gauss_newton.GAIN
+    ) -> tuple[np.ndarray, float]:
+        minus, y = self.loss.name == "distance", seen.targets
+        scores = partial(self._scores, seen=seen)
+        return gauss_newton.descend(
+            X, seen.index, y, scores, begin=self.factors.begin, minus=minus, gain=gain,
+            crew=self.engine.host.crew,
+        )  # fmt: skip
 
-        minus = self.loss.name == "distance"
-        y = seen.targets
-        return gauss_newton.descend(X, seen.index, y, scores, minus=minus, ridge=ridge)
+    def _scores(self, X: np.ndarray, seen: Chunk) -> np.ndarray:
+        return self.engine.host.scores(replace(self.factors, X=X), seen.index, self.loss)
 
     # --- The end --------------------------------------------------------------------------------
 
     def _conclude(self, rest: Observations, held: Chunk | None) -> None:
         """Nothing, where nothing was found; and what is not determined is said."""
         policy, factors, squared = self.policy, self.factors, self.loss.name == "squared"
-        if policy.whole or self.history.stopped == "callback":
+        if policy.whole:
             return
         if held is not None and np.isfinite(policy.held):
             self.held_error = policy.held
             # The best of many epochs and ranks is better than nothing by chance alone.
             gain = 1 - (policy.held / max(_rms(held.targets), 1e-300)) ** 2
             if squared and gain < _CHANCE / len(held):
+                if self._fits_too_well():
+                    self.lost, self.history.stopped = True, "undetermined"
+                    return
                 policy.useful = 0
                 small = SMALL * float(np.sqrt(policy.size))
-                self.engine.sow(factors, 0, factors.rank, small, [factors.seed, 6])
-                self.lost = self._few(rest) and not self.wide
+                self.engine.host.sow(factors, 0, factors.rank, small, [factors.seed, 6])
+                # What is there may have more directions than so few entries tell.
+                few = self.entries < _DOUBLED * self._numbers(1)
+                self.lost = few if self.wide else self._few()
                 if self.lost:
                     self.history.stopped = "undetermined"
                 return
-        for side, seen in enumerate(self.counts[: len(factors.sides)]):
-            self.undetermined[side] = np.flatnonzero(seen < policy.useful).tolist()
+        solved = self.history.stopped in ("solved", "tol")
+        used = policy.useful if policy.useful >= 0 else factors.rank
+        numbers = self._numbers(max(used, 1))
+        distances = self.loss.name == "distance"
+        # A point that is as far from r others has a mirror image that is, too.
+        needed = used + 1 if distances else policy.useful
+        unknown = [seen < needed for seen in self.counts[: len(factors.sides)]]
+        if self.loss.name in ("squared", "huber") and used > 0:
+            tied = rest.index, rest.shape, factors.rows is None, used, factors.seed
+            found = self._loose(rest, held, solved), apart(*tied)
+            unknown = [own | loose | cut for own, loose, cut in zip(unknown, *found, strict=True)]
+        self.undetermined = {
+            side: np.flatnonzero(rows).tolist() for side, rows in enumerate(unknown)
+        }
         self._calibrate(held)
-        lost = self.history.stopped not in ("solved", "tol") and held is not None
         nothing = squared and not self.wide and policy.held > _NOISY * policy.size
-        astray = policy.held > _GAP * policy.train or nothing
-        self.lost = bool(lost and self._few(rest) and astray)
+        share = min(numbers / max(self.entries, 1), 0.9)
+        gap = min(_GAP * np.sqrt((1 + share) / (1 - share)), _APART_AT_MOST)
+        astray = policy.held > gap * policy.train or (nothing and self._few())
+        self.lost = bool(not solved and held is not None and astray)
+        if distances and held is None and not solved:
+            self.lost = self.entries < _FEW * numbers
         if self.lost or any(self.undetermined.values()):
             self.history.stopped = "undetermined"
 
+    def _fits_too_well(self) -> bool:
+        """Whether the steps explain more than noise lets them: what they found is then not where
+        anything was held out."""
+        chance = _GAP * 2 * self._numbers(self.factors.rank) / max(self.entries, 1)
+        return bool(self.policy.train**2 < (1 - chance) * self.policy.size**2)
+
+    def _loose(self, rest: Observations, held: Chunk | None, solved: bool) -> list[np.ndarray]:
+        """Rows of each side, as booleans, that the entries do not tell although they are enough:
+        of an exact fit those that another one, from nearby, has elsewhere; in noise those whose
+        entries amplify it."""
+        factors, policy = self.factors, self.policy
+        r = policy.columns or factors.rank
+        sides = [np.zeros(len(side), bool) for side in factors.sides]
+        numbers, n = self._numbers(r), self.entries
+        asked = self._numbers(r if solved or self.wide else factors.rank)
+        enough = n > (_SPARSE if solved else _DOUBLED) * asked
+        if enough or len(factors.X) * r**2 > _LOOKED_AT:
+            return sides
+        at = np.array([side * factors.begin for side in self.loss.sides])
+        parts = [rest] if held is None else [rest, held]
+        index = np.concatenate([part.index for part in parts]) + at
+        y = np.concatenate([_double(part.targets) for part in parts])
+        X = np.ascontiguousarray(factors.X[:, :r], np.float64)
+        if solved:
+            rng = np.random.default_rng([factors.seed, 7])
+            X, _ = self._descend(X[:, : max(policy.useful, 1)].copy(), Chunk(index, y))
+            size = np.mean(X**2, axis=0)  # by as much as the smallest direction is large, in all
+            least = max(float(size.min() / size.max()), _LEAST)
+            by = _NUDGE * least * size.max() / np.sqrt(np.maximum(size, least * size.max()))
+            Z, fit = self._descend(X + by * rng.standard_normal(X.shape), Chunk(index, y))
+            if fit <= _EXACT:
+                both = Factors(np.hstack([X, Z]), factors.rows, gap=factors.gap).sides
+                sides = self._elsewhere(both, _ELSEWHERE * least)
+            return sides
+        e = np.real(y) - self._scores(X, Chunk(index, y))
+        normal = Normal(index, len(X), factors.begin, np.ones(1), False, self.engine.host.crew)
+        normal.at(X, e, 0.0)
+        variance = float(np.mean(e**2)) / max(1 - numbers / n, 0.1)
+        bound, most, errors = variance * numbers / n, policy.size**2, []
+        for side in range(len(sides)):
+            own, other = (factors.sides[k][:, :r] for k in (side, (side + 1) % len(sides)))
+            G, blocks = other.T @ other / len(other), normal.of_rows(side)[: len(own)]
+            blocks += np.tril(blocks, -1).transpose(0, 2, 1)
+            floor = 1e-12 * np.trace(blocks, axis1=1, axis2=2)[:, None, None] + 1e-300
+            inverse = np.linalg.inv(blocks + floor * np.eye(r))
+            errors.append(np.minimum(variance * np.einsum("dqp,qp->d", inverse, G), most))
+        if sum(np.mean(rows) for rows in errors) > _WEAK**2 * bound * len(errors) / 2:
+            blamed = min(_BLAMED * bound / 2, max(float(rows.max()) for rows in errors))
+            sides = [rows >= blamed for rows in errors]
+        return sides
+
+    def _elsewhere(self, both: list[np.ndarray], far: float) -> list[np.ndarray]:
+        """Rows of each side that differ between two fits, by most of their products with some rows
+        of the other side: with the few that are not determined there, all differ. Args: both, the
+        rows of each side in the one and the other fit, side by side; far, in units of products."""
+        r, sides = both[0].shape[1] // 2, []
+        minus = np.repeat([1.0, -1.0], r)
+        for side, own in enumerate(both):
+            other = both[(side + 1) % len(both)]
+            some = other[:: max(1, len(other) // _JUDGES)]
+            moved = np.quantile(np.abs(own @ (some * minus).T), _MOSTLY, axis=1)
+            sides.append(moved > far * _rms(own[:, :r] @ some[:, :r].T))
+        return sides
+
     def _count(self, rest: Observations, held: Chunk | None) -> None:
-        """How often every row and column is seen."""
+        """How many entries of every row and column are known."""
         counts = {side: np.zeros(rest.shape[side], np.int64) for side in rest.sides()}
-        parts = (index for _, index, _ in rest.blocks())
-        for index in parts if held is None else chain(parts, [held.index]):
+        parts = [index for _, index, _ in rest.blocks()] + ([] if held is None else [held.index])
+        self.entries = sum(map(len, parts))
+        # What was held out, with all its mentions, shows whether there are any.
+        once = held is not None and len(rest.distinct(held.index)) == len(held)
+        if not once and self.entries < _DOUBLED * self._numbers(self.factors.rank):
+            parts = [rest.distinct(np.concatenate(parts))]
+            self.entries = len(parts[0])
+        for index in parts:
             for side, columns in rest.sides().items():
                 for column in columns:
                     counts[side] += np.bincount(index[:, column], minlength=len(counts[side]))
@@ -506,24 +988,35 @@ class Completion(Trainer):
         """On held-out entries."""
         factors = factors or self.factors
         at = np.array([side * factors.begin for side in self.loss.sides])
-        z = self.engine.scores(factors, held.index + at, self.loss).astype(np.float64)
-        return _rms(z + (self.biases.of(held.index) if self.biases else 0.0) - held.targets)
-
-    def _biases_of(self, seen: Observations) -> np.ndarray:
-        biases = self.biases
-        assert biases is not None
-        biases.grow(seen.shape)
-        return biases.of(seen.index)
+        z = self.engine.host.scores(factors, held.index + at, self.loss).astype(np.float64)
+        return _rms(held.targets - z - (self.biases.of(held.index) if self.biases else 0.0))
 
 
-def _rms(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
+def _rms(y: Any) -> float:
+    """Of targets or what is left of them, with the weights that they have."""
+    return float(np.sqrt(np.mean(weight(y) * np.square(y.real, dtype=np.float64))))
+
+
+def _table(seen: Observations) -> tuple[np.ndarray, np.ndarray]:
+    """All entries, NaN for gaps, and their weights; of one named more than once, the mean."""
+    m, n = seen.shape
+    allow(64.0 * m * n, f"a table of {m} x {n}, with its gaps,")
+    place = seen.index[:, 0].astype(np.int64) * n + seen.index[:, 1]
+    w = np.broadcast_to(weight(seen.targets), len(seen))
+    weights = np.bincount(place, w, minlength=m * n)
+    total = np.bincount(place, w * seen.targets.real, minlength=m * n)
+    table = np.divide(total, weights, out=np.full(m * n, np.nan), where=weights > 0)
+    return table.reshape(m, n), weights.reshape(m, n)
+
+
+def _double(y: Any) -> Any:
+    return y.astype(np.result_type(y, np.float64))
 
 
 def _equal(seen: Observations, size: float) -> list[np.ndarray]:
     """The sizes of rows and columns of a matrix that is scaled to have entries of one size."""
     scales = [np.ones(rows) for rows in seen.shape]
-    index, squares = seen.index.T, (seen.targets / size) ** 2
+    index, squares = seen.index.T, (seen.targets.real / size) ** 2
     counts = [
         np.bincount(column, minlength=len(own)) for column, own in zip(index, scales, strict=True)
     ]

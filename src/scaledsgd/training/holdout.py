@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.factors import Factors
-from ..core.losses import Loss
+from ..core.losses import Loss, weight
 from ..core.observations import Chunk, Observations
 from ..engines.base import Engine
 
@@ -36,8 +36,10 @@ def hold_out(observations: Observations, rng) -> tuple[Observations, Chunk | Non
 
 
 def errors_by_rank(factors: Factors, engine: Engine, loss: Loss, held: Chunk) -> np.ndarray:
-    """Residuals of the held-out samples with the first 1, 2, ... directions."""
+    """Residuals of the held-out samples with the first 1, 2, ... directions, each times the root of
+    its weight."""
     rows = engine.rows(factors.X, held.index).astype(np.float64)
     u = np.einsum("m,tmr->tr", np.array(loss.a, dtype=float), rows)
     v = np.einsum("m,tmr->tr", np.array(loss.b, dtype=float), rows)
-    return loss.slope(np.cumsum(u * v, axis=1), held.targets[:, None])
+    y = held.targets[:, None]
+    return np.sqrt(weight(y)) * loss.slope(np.cumsum(u * v, axis=1), y.real)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..core.factors import Factors
-from ..core.losses import Loss
+from ..core.losses import Loss, weighed
 from ..core.observations import Chunk, Observations
 from ..engines.base import Engine, Samples
 
@@ -27,7 +27,7 @@ def _mean(of: Callable, engine: Engine, factors: Factors, samples: Scored, loss:
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # diverged factors have an infinite loss
         for z, y in _scored(engine, factors, samples, loss):
-            total += float(of(z.astype(np.float64), y.astype(np.float64)).sum())
+            total += float(weighed(of, z.astype(np.float64), y).sum())
     return total / len(samples.targets)
 
 
@@ -44,7 +44,7 @@ def zero_loss(targets, loss: Loss) -> float:
     2.5
     """
     blocks = (targets[at : at + _BLOCK] for at in range(0, len(targets), _BLOCK))
-    return sum(float(loss.value(0.0, block).sum()) for block in blocks) / len(targets)
+    return sum(float(weighed(loss.value, 0.0, block).sum()) for block in blocks) / len(targets)
 
 
 def rms_slope(engine: Engine, factors: Factors, samples: Scored, loss: Loss) -> float:

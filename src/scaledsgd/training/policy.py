@@ -43,6 +43,7 @@ class Policy:
     polishing = False  # whether what was held out is trained on
     catches_up = False  # whether rows that lag behind are to be solved for
     cap = np.inf  # the share of its residual that a step may undo, to first order
+    threshold = 0.0  # of Huber's loss, where the policy has one
     starting_column = 0.0  # what is added to the first column of X_0
 
     def starting_scale(self, size: float, shape, rank: int, kind: str) -> tuple[float, float]:

@@ -6,9 +6,10 @@ loss is then that of a weighted trace norm::
     1/2 sum (mu + b_i + c_j + <l_i, r_j> - y_ij)^2
         + lambda / 2 (sum_i w_i |l_i|^2 + sum_j w_j |r_j|^2)
 
-with w the square root of a row's number of entries. Steps are those of every round, with
-P = 1 / (S + eta), where eta is what the ridge adds to a typical row; between rounds rows shrink by
-the ridge's own closed form. In a matrix of noise alone the largest direction is as long as
+with w the square root of a row's number of entries; or that of bits, without biases. Steps are
+those of every round, with P = 1 / (S + eta), where eta is what the ridge adds to a typical row;
+between rounds rows shrink by the ridge's own closed form. In a matrix of noise alone the largest
+direction is as long as
 `_edge`: lambda is a share of that, found on held-out entries.
 """
 
@@ -20,20 +21,27 @@ from typing import Any
 import numpy as np
 
 from ..core.factors import Factors
-from ..core.losses import Loss
+from ..core.losses import Loss, weighed, weight
 from ..core.observations import Chunk, Observations
 from ..engines.base import Engine, Samples
 
 _SHARE, _APART = 0.65, 1.3  # of the edge, to begin with, and from one share to the next
 _LEAST = 0.1  # the share by which P is damped at least, and below which none is tried
+_STRONG = 0.35  # a share below which there is more of a signal than of noise
+_ALIKE = 1.005  # of errors before the end, at which a larger ridge gains more
 # In an epoch a typical row goes this share of the way to its best place, to first order: to begin
 # with, and to judge by.
 _THETA, _CALM = 1.0, 0.1
 _SHOWS = 0.01  # of the residuals: the entries of a direction that has grown
 _CAP = 1.7  # of a residual that a step may undo
-_GROWTH, _TRIAL, _FINISH = 8, 2, 5  # epochs until directions have grown, of a trial, and at the end
+_GROWTH, _TRIAL, _FINISH = 6, 2, 5  # epochs until directions have grown, of a trial, and at the end
 _START = 0.01  # entries of X_0 on the geometric mean of both sides, in units of the targets' root
 _HELD, _MOST = 0.03, 20_000  # of the samples judge the shares, and no more than so many
+# Of bits, which say little each, a larger part; shares are then tried from one at which nothing
+# grows downwards, with so many epochs for each, until so many in a row are no better.
+_HELD_BITS, _FALLING, _STAY, _WORSE = 0.2, tuple(0.9**k for k in range(40)), 12, 4
+_AS_LIKELY = 1.0003
+_BOLD, _PASSED = 0.3, 2e6  # theta on that path, and samples for each share at most
 _REFRESHED = 4  # epochs from one refresh to the next: the spectrum moves slowly, P hardly with it
 _SEEN = 100_000  # samples that show what a residual is
 
@@ -53,7 +61,8 @@ class Biases:
 
     @classmethod
     def fit(cls, seen: Chunk | Observations, shape: tuple[int, int]) -> Biases:
-        mean = float(seen.targets.mean(dtype=np.float64))
+        w = weight(seen.targets)
+        mean = float(np.mean(w * seen.targets.real, dtype=np.float64) / np.mean(w))
         biases = cls(mean, np.zeros(shape[0]), np.zeros(shape[1]))
         biases.improve(seen.index.T, seen.targets - mean, sweeps=5)
         return biases
@@ -63,16 +72,17 @@ class Biases:
         i, j = index.T
         return self.mean + self.rows[i] + self.columns[j]
 
-    def improve(self, index, residuals: np.ndarray, sweeps: int) -> None:
+    def improve(self, index, residuals: Any, sweeps: int) -> None:
         """Fit columns and rows by turns, those of few entries held back.
         Args: index, rows and columns; residuals, of the mean and all but the biases."""
         i, j = index
-        n, m = (np.bincount(side, minlength=len(own)) for side, own in
+        w, e = np.broadcast_to(weight(residuals), len(residuals)), residuals.real
+        n, m = (np.bincount(side, w, minlength=len(own)) for side, own in
                 ((j, self.columns), (i, self.rows)))  # fmt: skip
         n, m = (np.maximum(count + np.sqrt(count), 1) for count in (n, m))
         for _ in range(sweeps):
-            self.columns = np.bincount(j, residuals - self.rows[i], minlength=len(n)) / n
-            self.rows = np.bincount(i, residuals - self.columns[j], minlength=len(m)) / m
+            self.columns = np.bincount(j, w * (e - self.rows[i]), minlength=len(n)) / n
+            self.rows = np.bincount(i, w * (e - self.columns[j]), minlength=len(m)) / m
 
     def grow(self, shape: tuple[int, int]) -> None:
         """Rows and columns that are new have no bias."""
@@ -101,6 +111,8 @@ class RidgeTrainer:
     share: float = _SHARE  # lambda, as a share of the edge of noise
     rms: float = 0.0  # of the residuals that biases leave
     samples: int = 0
+    useful: int = -1  # directions of bits that help
+    error: float = np.inf  # on what was held out
     weights: Any = field(default=None, repr=False)  # of the rows of X
     _epoch: int = 0
 
@@ -115,26 +127,66 @@ class RidgeTrainer:
         m, n = self.factors.shape
         return (m / n) ** 0.25 + (n / m) ** 0.25
 
-    def tune(self, data: Observations, held: Chunk, share: float | None = None) -> float:
+    def tune(self, data: Observations, held: Chunk, share: float | None = None) -> None:
         """Learn from the data with the share that is best for entries drawn from them, or with the
-        one that is given. Returns the error on what is held out."""
-        count = int(np.clip(_HELD * len(data), 1, _MOST))
-        chosen = np.zeros(len(data), bool)
-        chosen[self.rng.choice(len(data), count, replace=False)] = True
-        judges = Chunk(data.index[chosen], data.targets[chosen])
-        rest = data.of(Chunk(data.index[~chosen], data.targets[~chosen]))
+        one that is given."""
+        rest, judges = self.parted(data, _HELD)
         self.share = share or _SHARE
         own = self._samples(rest)
-        self.rms = float(np.sqrt(np.mean(np.square(own.fair(_SEEN).targets, dtype=np.float64))))
+        seen = own.fair(_SEEN).targets
+        slope = self.loss.slope(0.0, seen.real.astype(np.float64))
+        self.rms = float(np.sqrt(np.mean(weight(seen) * slope**2)))
         self._weigh(rest)
+        start = self._state()
         self._epochs(own, _THETA, _CALM, _GROWTH)
         self._grow(own)
         self._improve(own)
         self._epochs(own, _CALM, _CALM, _TRIAL)
         if share is None:
             y = judges.targets - self.biases.of(judges.index)
-            self._tune(own, judges, y)
-        return self._held_out(held, held.targets - self.biases.of(held.index))
+            self._tune(own, judges, y, start)
+        self.error = self._held_out(held, held.targets - self.biases.of(held.index))
+
+    def descend(self, data: Observations, judges: Chunk | None = None) -> float:
+        """Learn bits with a share that falls until the judges are likeliest, or else as far as it
+        fell with them. Returns their misfit."""
+        own, errors = self._samples(data), [np.inf]
+        slope = self.loss.slope(0.0, own.fair(_SEEN).targets.real.astype(np.float64))
+        self.rms = float(np.sqrt(np.mean(slope**2)))
+        self._weigh(data)
+        epochs = max(2, min(_STAY, int(_PASSED / len(data))))
+        last, best = self.share, 0
+        for share in _FALLING:
+            self.share = share
+            self._epochs(own, _BOLD, _CALM, epochs)
+            if judges is None and share <= last:
+                break
+            if judges is not None:
+                errors.append(self._held_out(judges, judges.targets))
+                best = int(np.argmin(errors))
+                if best == len(errors) - 1:
+                    self.useful = self._useful(judges)
+                if len(errors) - 1 - best >= _WORSE:
+                    break
+        if judges is not None:
+            self.share = _FALLING[best - 1]
+        return float(errors[best])
+
+    def _useful(self, judges: Chunk) -> int:
+        """The fewest directions with which the judges are about as likely."""
+        self.factors.refresh(self.engine)
+        x, v = (self.factors.sides[k][judges.index[:, k]].astype(np.float64) for k in (0, 1))
+        values = weighed(self.loss.value, np.cumsum(x * v, axis=1), judges.targets[:, None])
+        mean = np.append(weighed(self.loss.value, 0.0, judges.targets).mean(), values.mean(axis=0))
+        return int(np.argmax(mean <= mean.min() * _AS_LIKELY))
+
+    def parted(self, data: Observations, part: float = _HELD_BITS) -> tuple[Observations, Chunk]:
+        """All but a part of the data, and that."""
+        count = int(np.clip(part * len(data), 1, _MOST))
+        chosen = np.zeros(len(data), bool)
+        chosen[self.rng.choice(len(data), count, replace=False)] = True
+        judges = Chunk(data.index[chosen], data.targets[chosen])
+        return data.of(Chunk(data.index[~chosen], data.targets[~chosen])), judges
 
     def finish(self, data: Observations, held: Chunk) -> None:
         """Let the step go down to nothing, on all there is."""
@@ -159,7 +211,7 @@ class RidgeTrainer:
         if grown:
             self._epochs(data, _THETA, _CALM, _GROWTH)
 
-    def _tune(self, data: Samples, held: Chunk, y: np.ndarray) -> None:
+    def _tune(self, data: Samples, held: Chunk, y: np.ndarray, start) -> None:
         """Go to a smaller share, or else to a larger one, as long as that is better."""
         best = self._held_out(held, y)
         for direction in (-1, 1):
@@ -173,8 +225,22 @@ class RidgeTrainer:
                     self._back(before)
                     break
                 best, power = error, float(np.clip(1.5 * power, -2.25, 2.25))
+            if self.share < _STRONG:
+                self._learn_boldly(data, held, y, start, best)
             if self.share != _SHARE:
                 return
+
+    def _learn_boldly(self, data: Samples, held: Chunk, y: np.ndarray, start, best: float) -> None:
+        """Where calm steps ask for less and less of a ridge, what they have to learn is more than
+        they can: bold ones are tried, from the start, with as much of a ridge as so strong a signal
+        bears."""
+        before = self._state()
+        self._back(start)
+        self.share = _STRONG
+        self._epochs(data, _THETA, _CALM, _GROWTH)
+        self._epochs(data, _CALM, _CALM, _TRIAL)
+        if self._held_out(held, y) >= _ALIKE * best:
+            self._back(before)
 
     def _state(self):
         return self.factors.X.copy(), self.factors.spectrum.copy(), self.share
@@ -189,11 +255,10 @@ class RidgeTrainer:
         return self.engine.samples(centred, shift, self.factors.X.dtype, self.rng)
 
     def _weigh(self, data: Observations) -> None:
-        i, j = data.index.T
-        counts = np.zeros(len(self.factors.X))
-        np.add(counts, np.bincount(i, minlength=len(counts)), out=counts)
+        (i, j), w = data.index.T, np.broadcast_to(weight(data.targets), len(data))
+        counts = np.bincount(i, w, minlength=len(self.factors.X))
         right = counts[self.factors.begin :]
-        right += np.bincount(j, minlength=len(right))
+        right += np.bincount(j, w, minlength=len(right))
         self.weights = self.engine.put(np.sqrt(counts))
 
     def _epochs(self, data: Samples, first: float, last: float, epochs: int) -> None:
@@ -206,13 +271,14 @@ class RidgeTrainer:
             self._epoch += 1
             ridge = self.ridge
             damped = max(self.share, _LEAST) * self.rms * self._edge
-            P = 1.0 / (factors.spectrum + damped * geo**1.5 / np.sqrt(total))
+            bend = self.loss.curvature
+            P = 1.0 / (bend * factors.spectrum + damped * geo**1.5 / np.sqrt(total))
             theta = first + (last - first) * epoch / epochs
             rate = theta * m * n / total
             self.engine.shrink(factors.X, self.weights, rate * ridge * P)
             rates, squares = np.full(2, rate), 0.0
             for portion in data.epoch(self.rng):
-                squares += self.engine.run(factors, P, rates, self.loss, portion, _CAP)
+                squares += self.engine.run(factors, P, rates, self.loss, portion, _CAP / bend)
             self.samples += total
 
     def _improve(self, data: Samples) -> None:
@@ -225,7 +291,8 @@ class RidgeTrainer:
         self.biases.improve((i, j), data.targets - z + old, sweeps=2)
         data.targets += (old - self.biases.rows[i] - self.biases.columns[j]).astype(z.dtype)
 
-    def _held_out(self, held: Chunk, y: np.ndarray) -> float:
+    def _held_out(self, held: Chunk, y: Any) -> float:
         index = held.index + np.array([0, self.factors.begin])
         z = self.engine.scores(self.factors, index, self.loss)
-        return float(np.sqrt(np.mean((z - y) ** 2)))
+        # Of the squared loss, the root mean square error.
+        return float(np.sqrt(2 * np.mean(weighed(self.loss.value, z.astype(np.float64), y))))

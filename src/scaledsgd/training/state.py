@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core.observations import Chunk
 from ..engines.base import Engine
 from ..io import model_file
 
 if TYPE_CHECKING:
+    from .choice_trainer import ChoiceTrainer
     from .trainer import Trainer
 
 _COUNTERS = ("samples", "seconds", "left", "began")
@@ -41,7 +41,7 @@ class Snapshot(NamedTuple):
         return cls(sides, arrays["kept_spectrum"], int(arrays["kept_columns"][0]))
 
 
-def facts_of(trainer: Trainer) -> dict:
+def facts_of(trainer: Trainer | ChoiceTrainer) -> dict:
     """All but the arrays, as JSON can hold it."""
     return {
         "policy": asdict(trainer.policy),
@@ -51,7 +51,7 @@ def facts_of(trainer: Trainer) -> dict:
     }
 
 
-def take_up(trainer: Trainer, facts: dict, P: np.ndarray | None) -> None:
+def take_up(trainer: Any, facts: dict, P: np.ndarray | None) -> None:
     """Bring a trainer to the state that a file remembers."""
     trainer.policy = type(trainer.policy)(**facts["policy"])
     vars(trainer.history).update(facts["history"])
@@ -59,6 +59,14 @@ def take_up(trainer: Trainer, facts: dict, P: np.ndarray | None) -> None:
         setattr(trainer, name, facts.get(name, 0))
     trainer.P = P
     trainer.rng.bit_generator.state = facts["random"]
+
+
+def digest(*arrays: np.ndarray) -> str:
+    """By which arrays of numbers are known."""
+    told = hashlib.sha256()
+    for array in arrays:
+        told.update(np.ascontiguousarray(array, np.result_type(array, np.float64)).tobytes())
+    return told.hexdigest()
 
 
 class Checkpoint:
@@ -76,17 +84,16 @@ class Checkpoint:
                     f"{self.folder}: the checkpoint is of a run with other settings: give another "
                     "folder, or remove it"
                 )
+        self.own: dict = self._facts.get("own", {})  # what an estimator found before the first
 
     def seed(self, drawn: int) -> int:
         """That of the run that goes on, or the one drawn for a new run."""
         return self._facts.get("seed", drawn)
 
-    def resume(self, trainer: Trainer, seen: Chunk) -> int:
-        """How many epochs are done, with the trainer as it was then. Args: seen, samples of the
-        data by which it is known, since the same draws of chance find the same of them."""
-        digest = hashlib.sha256(np.ascontiguousarray(seen.index, np.int64).tobytes())
-        digest.update(np.ascontiguousarray(seen.targets, np.float64).tobytes())
-        self._data = [digest.hexdigest(), trainer.policy.until]
+    def resume(self, trainer: Any, data: list) -> int:
+        """How many epochs are done, with the trainer as it was then. Args: data, by which the data
+        is known."""
+        self._data = data
         if not self._facts:
             return 0
         facts, arrays, factors = self._facts, self._arrays, trainer.factors
@@ -96,16 +103,17 @@ class Checkpoint:
         factors.spectrum = arrays["spectrum"]
         read = trainer.engine.read
         factors.X[:] = read(self.folder, facts["blocks"], factors.X)
-        kept = read(self.folder, facts["kept"], factors.X)
-        sides = [kept[: len(factors.left)], kept[len(factors.left) :]]
-        spectrum, columns = arrays["kept_spectrum"], int(arrays["kept_columns"][0])
-        trainer.snapshot = Snapshot(sides[: len(factors.sides)], spectrum, columns)
+        if facts["kept"]:
+            kept = read(self.folder, facts["kept"], factors.X)
+            sides = [kept[: len(factors.left)], kept[len(factors.left) :]]
+            spectrum, columns = arrays["kept_spectrum"], int(arrays["kept_columns"][0])
+            trainer.snapshot = Snapshot(sides[: len(factors.sides)], spectrum, columns)
         return facts["epoch"]
 
-    def save(self, trainer: Trainer, epoch: int) -> None:
+    def save(self, trainer: Trainer | ChoiceTrainer, epoch: int) -> None:
         """Write the state, and remove what no longer belongs to it."""
-        assert trainer.snapshot is not None
-        arrays_of_state = [trainer.factors.X, *trainer.snapshot.sides]
+        snapshot = trainer.snapshot
+        arrays_of_state = [trainer.factors.X, *(snapshot.sides if snapshot else ())]
         blocks, *kept = trainer.engine.write(self.folder, arrays_of_state, f"epoch{epoch}")
         kept = [name for side in kept for name in side]
         facts = facts_of(trainer) | {
@@ -115,12 +123,14 @@ class Checkpoint:
             "epoch": epoch,
             "blocks": blocks,
             "kept": kept,
+            "own": self.own,
         }
-        arrays = {
-            "spectrum": trainer.factors.spectrum,
-            "kept_spectrum": trainer.snapshot.spectrum,
-            "kept_columns": np.array([trainer.snapshot.columns]),
-        }
+        arrays = {"spectrum": trainer.factors.spectrum}
+        if snapshot:
+            arrays |= {
+                "kept_spectrum": snapshot.spectrum,
+                "kept_columns": np.array([snapshot.columns]),
+            }
         if trainer.P is not None:
             arrays["P"] = trainer.P
         model_file.write(self.folder / _STATE, arrays, facts)

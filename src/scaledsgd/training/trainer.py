@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -17,10 +16,10 @@ from ..core.observations import Chunk, Observations
 from ..engines.base import Engine, Portion, Samples
 from ..io.progress_bar import epoch_bar
 from . import lagging_rows
-from .history import Callback, DivergenceError, History, Progress
+from .history import Callback, DivergenceError, History, Progress, warn
 from .metrics import mean_loss, rms_slope, zero_loss
 from .policy import Policy
-from .state import Snapshot
+from .state import Snapshot, digest
 
 # The mean loss is taken over at most this many samples. They are stored in random order, so the
 # first are a fair draw: the estimate is good to a third of a percent of the loss's spread.
@@ -100,9 +99,12 @@ class Trainer:
             if self.snapshot is None:
                 self._take_snapshot()
             with epoch_bar(verbose, epochs) as advance:
-                first = self.checkpoint.resume(self, seen) if self.checkpoint else begin
-                if self.history.stopped and self.checkpoint:  # it was over already
-                    return self.history
+                first = begin
+                if self.checkpoint:
+                    known_by = [digest(seen.index, seen.targets), self.policy.until]
+                    first = self.checkpoint.resume(self, known_by)
+                    if self.history.stopped:  # it was over already
+                        return self.history
                 for epoch in range(first, epochs):
                     if given_back and self.policy.polishing:
                         parts = [self._given_back(given_back, observations), data]
@@ -130,7 +132,7 @@ class Trainer:
         except DivergenceError as why:
             if not self.policy.automatic:
                 raise
-            warnings.warn(f"{why}; the best state found is kept", RuntimeWarning, stacklevel=2)
+            warn(f"{why}; the best state found is kept", RuntimeWarning)
             return self._stop("diverged", streaming)
         finally:
             self.factors.X = self.engine.get(self.factors.X)
@@ -176,7 +178,7 @@ class Trainer:
         if not policy.samples:  # the epoch ended in a roll-back: there is nothing to judge
             return ""
         moved, columns = self._refresh(epoch), policy.columns
-        due = policy.catches_up and self.engine.solves_rows and not (streaming or self.per_sample)
+        due = policy.catches_up and not (streaming or self.per_sample)
         if due and lagging_rows.catch_up(self.engine, self.factors, self.loss, data):
             moved = self._refresh(epoch)
         verdict = policy.review(self.factors, self.engine, self.loss, held, streaming)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -21,6 +24,14 @@ _SLAB = 1 << 20  # samples of a piece
 _PROBED = 10_000  # rows from which the median of all is taken: it is good to a percent of them
 
 
+class Copies:
+    """Samples of files by row numbers, on the disks of those who read them until they are sorted: a
+    file is read once for its ids, and once for its samples."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+
 @dataclass
 class DistributedObservations:
     """Samples in splits. To a policy and a trainer they are as any `Observations`."""
@@ -34,6 +45,8 @@ class DistributedObservations:
     largest: float
     ids: list[np.ndarray]  # of the rows of each side, where files have names for them
     held_out: list[np.ndarray]  # positions in each split that are held out
+    weighted: bool = False  # whether targets are complex
+    copies: Any = None  # of files, on the workers' disks while somebody has this
     disposable = False
     sides = Observations.sides
 
@@ -61,6 +74,7 @@ class DistributedObservations:
         return cls(
             pool, splits, observations.shape, observations.loss, observations.symmetric,
             observations.size, observations.largest, [], [np.zeros(0, int)] * len(splits),
+            np.iscomplexobj(observations.targets),
         )  # fmt: skip
 
     @classmethod
@@ -88,9 +102,16 @@ class DistributedObservations:
             splits = [split._replace(known=tuple(boxes[s] for s in sides)) for split in splits]
         else:
             shape, ids = (int(ids[0][-1]) + 1, int(ids[-1][-1]) + 1), []
+        copies = Copies(uuid4().hex)
+        weakref.finalize(copies, pool.forget, copies.name)
+        splits = [
+            split._replace(copied=f"{copies.name}/{number}") for number, split in enumerate(splits)
+        ]
         size = float(np.sqrt(squares / sum(split.count for split in splits)))
         held_out = [np.zeros(0, int)] * len(splits)
-        return cls(pool, splits, shape, loss, symmetric, size, largest, ids, held_out)
+        return cls(
+            pool, splits, shape, loss, symmetric, size, largest, ids, held_out, copies=copies
+        )
 
     def __len__(self) -> int:
         return sum(split.count for split in self.splits) - sum(map(len, self.held_out))
@@ -98,6 +119,15 @@ class DistributedObservations:
     @property
     def kind(self) -> str:
         return self.loss.name
+
+    def fetched(self) -> Observations:
+        """All of them, brought here."""
+        found = self.pool.each("read", self.splits, [()] * len(self.splits))
+        index, targets = (np.concatenate(column) for column in zip(*found, strict=True))
+        rows = np.int32 if max(self.shape) < 2**30 else np.int64  # both sides, stacked
+        seen = self.of(Chunk(index.astype(rows), targets))
+        seen.disposable = True
+        return seen
 
     def hold_out(self, positions: np.ndarray) -> tuple[DistributedObservations, Chunk]:
         """The samples without those at the positions, and those."""
@@ -122,14 +152,20 @@ class DistributedObservations:
         import ray
 
         index = self._picked(positions).index
-        kept = np.ones(len(positions), bool)
+        asked, probes = [], []
         for side, columns in self.sides().items():
             probed = np.unique(np.linspace(0, self.shape[side] - 1, _PROBED).astype(np.int64))
             rows = np.union1d(index[:, columns], probed)
-            there, counts = ray.put(rows), np.zeros(len(rows), np.int64)
-            arguments = [(there, columns, held_out) for held_out in self.held_out]
-            for some in self.pool.each("counted", self.splits, arguments):
-                counts += some
+            asked.append((columns, rows))
+            probes.append(probed)
+        totals = [np.zeros(len(rows), np.int64) for _, rows in asked]
+        there = ray.put(asked)
+        arguments = [(there, held_out) for held_out in self.held_out]
+        for some in self.pool.each("counted", self.splits, arguments):
+            for counts, more in zip(totals, some, strict=True):
+                counts += more
+        kept = np.ones(len(positions), bool)
+        for (columns, rows), probed, counts in zip(asked, probes, totals, strict=True):
             enough = np.median(counts[np.searchsorted(rows, probed)])
             kept &= (counts[np.searchsorted(rows, index[:, columns])] >= enough).all(axis=1)
         return positions[kept]
@@ -149,10 +185,7 @@ class DistributedObservations:
         """The samples at the positions, in their order."""
         order = np.argsort(positions, kind="stable")
         wanted = self._by_split(positions[order])
-        named = [(split, own) for split, own in zip(self.splits, wanted, strict=True) if len(own)]
-        found = self.pool.each(
-            "picked", [split for split, _ in named], [(own,) for _, own in named]
-        )
+        found = self.pool.each("picked", self.splits, [(own,) for own in wanted])
         index, targets = (np.concatenate(column) for column in zip(*found, strict=True))
         back = np.argsort(order)
         return Chunk(index[back], targets[back])
@@ -206,6 +239,13 @@ class ClusterSamples(AnySamples):
 
     def __len__(self) -> int:
         return sum(self.rounds)
+
+    def buckets(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Those that hold samples, each with the rows of X that its group of blocks has."""
+        spans = list(pairwise(self.plan.cuts.tolist()))
+        for bucket in sorted(self.sizes):
+            blocks = self.plan.groups[bucket].tolist()
+            yield bucket, np.concatenate([np.arange(*spans[block]) for block in blocks])
 
     def epoch(self, rng: np.random.Generator) -> Iterator[Next]:
         """All samples, of which the engine runs as many at a time as it is told to."""

@@ -21,6 +21,7 @@ class Block:
     gram: Any = None
     sketch: Any = None  # about the same, from some of the rows
     file: str | None = None  # where else it is
+    place: slice | None = None  # of its rows in the array; else they follow those before
 
     def turned(self, T: np.ndarray) -> None:
         self.rotation = T if self.rotation is None else self.rotation @ T
@@ -97,5 +98,5 @@ class DistributedArray:
 
         X = np.empty(self.shape, self.dtype)
         for block, (start, stop) in zip(self.blocks, pairwise(self.starts), strict=True):
-            X[start:stop] = block.present(ray.get(block.ref))
+            X[block.place or slice(start, stop)] = block.present(ray.get(block.ref))
         return X if dtype is None else X.astype(dtype)

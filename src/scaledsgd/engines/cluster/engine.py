@@ -12,12 +12,15 @@ from uuid import uuid4
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.losses import Loss
 from ...core.observations import Chunk, Observations
-from ..base import Engine, open_engine
+from ..base import Engine, SoftmaxRound, SquaredRound, open_engine
 from ..cpu.sample_order import Next, share
 from ..schedule import Schedule, schedule
+from . import choices as choice_visits
+from .choices import DistributedChoices, Visits
 from .dataset import ClusterSamples, DistributedObservations
 from .distributed_array import Block, DistributedArray
 from .splits import Plan
@@ -28,6 +31,9 @@ from .worker_pool import WorkerPool
 # the loss's spread.
 _EVALUATED = 1 << 14
 
+# Entries of files that come to the driver, so that more than steps can be tried: some 400 MB.
+_FETCHED = 1 << 24
+
 
 class RayEngine(Engine):
     """Runs rounds on `workers` workers of a Ray cluster.
@@ -37,6 +43,12 @@ class RayEngine(Engine):
     threads, gpus : of each worker.
     checkpoint : a folder that all machines share. After every epoch the state of the run goes
         there, and the same call begun anew takes up from it.
+    verbose : tell on stderr how far files are read, and samples sorted.
+
+    >>> engine = RayEngine("local", workers=2)  # which starts when it is first needed
+    >>> model = MatrixCompleter(rank=2, engine=engine)  # doctest: +SKIP
+    >>> model.fit("ratings/*.parquet", row="user", column="film", value="stars")  # doctest: +SKIP
+    >>> engine.close()
     """
 
     longest = 64  # blocks change hands after every round: in longer ones that is a few percent
@@ -44,16 +56,19 @@ class RayEngine(Engine):
 
     def __init__(
         self, address: str = "auto", workers: int = 2, *, threads: int = 1, gpus: float = 0,
-        checkpoint: str | None = None,
+        checkpoint: str | None = None, verbose: bool = False,
     ):  # fmt: skip
         if workers < 1 or threads < 1:
             raise ValueError(f"workers={workers}, threads={threads}: at least one of each")
         self.address, self.workers = address, workers
+        self.groups_of_items = workers
         self.threads, self.gpus, self.checkpoint = threads, gpus, checkpoint
+        self.verbose = verbose
         self._pool: WorkerPool | None = None
         self._starts = np.zeros(1, np.int64)  # of the blocks of X
         self._mean = 0.0  # of the squared slopes of the last samples
         self._libraries = ThreadpoolController()
+        self._host: Engine | None = None
 
     def __repr__(self) -> str:
         return f"RayEngine({self.address!r}, workers={self.workers})"
@@ -61,15 +76,27 @@ class RayEngine(Engine):
     def __deepcopy__(self, memo) -> RayEngine:  # for sklearn.clone: settings, no connection
         return RayEngine(
             self.address, self.workers, threads=self.threads, gpus=self.gpus,
-            checkpoint=self.checkpoint,
+            checkpoint=self.checkpoint, verbose=self.verbose,
         )  # fmt: skip
 
     @property
     def pool(self) -> WorkerPool:
         """The workers, who start when they are first needed."""
         if self._pool is None:
-            self._pool = WorkerPool(self.address, self.workers, self.threads, self.gpus)
+            how = self.address, self.workers, self.threads, self.gpus, self.verbose
+            self._pool = WorkerPool(*how)
         return self._pool
+
+    @property
+    def host(self) -> Engine:
+        if self._host is None:
+            self._host = open_engine("cpu", self.threads)
+        return self._host
+
+    def fetched(self, observations: Any) -> Observations | None:
+        if not isinstance(observations, DistributedObservations):
+            return observations
+        return observations.fetched() if len(observations) <= _FETCHED else None
 
     def close(self) -> None:
         """Let the workers go. What they hold has to be fetched before, as `model.factors` does."""
@@ -82,6 +109,45 @@ class RayEngine(Engine):
     ) -> DistributedObservations:
         """Observations that stay in their files."""
         return DistributedObservations.files(self.pool, files, columns, target, loss, symmetric)
+
+    def open_events(
+        self, files, names: tuple, half_life: float | None, heaviest: float
+    ) -> DistributedChoices:
+        """Choices that stay in their files, but for a copy by user on the workers' disks."""
+        return DistributedChoices.files(self.pool, files, names, half_life, heaviest)
+
+    def held(self, choices: Choices) -> DistributedChoices:
+        """The choices on the workers' disks, by user."""
+        return DistributedChoices.handed_over(choices, self.pool)
+
+    def start_choices(self, shape, rank: int, **how) -> Factors:
+        return choice_visits.start(self.pool, shape, rank, **how)
+
+    def run_squared(
+        self, factors: Factors, choices: DistributedChoices, order: Visits, round: SquaredRound
+    ) -> float:
+        return choice_visits.run_squared(factors, choices, order, round)
+
+    def run_softmax(
+        self, factors: Factors, choices: DistributedChoices, order: Visits, negatives: int,
+        round: SoftmaxRound,
+    ) -> float:  # fmt: skip
+        return choice_visits.run_softmax(factors, choices, order, negatives, round)
+
+    def run_bpr(
+        self, factors: Factors, choices: DistributedChoices, order: Visits, negatives: int,
+        P: np.ndarray, rates: np.ndarray,
+    ) -> float:  # fmt: skip
+        return choice_visits.run_bpr(factors, choices, order, P, rates)
+
+    def squares(self, X: DistributedArray, weights: np.ndarray) -> np.ndarray:
+        return choice_visits.squares(self.pool, X, weights)
+
+    def set_lengths(self, X: DistributedArray, length: float, rng: np.random.Generator) -> None:
+        choice_visits.set_lengths(self.pool, X, length, int(rng.integers(2**63)))
+
+    def clear(self, X: DistributedArray, rows: np.ndarray) -> None:
+        choice_visits.clear(self.pool, X, rows)
 
     def start(self, shape, rank: int, loss: Loss, *, symmetric: bool, dtype, **how) -> Factors:
         """Gaussian factors, drawn where they will lie."""
@@ -119,12 +185,15 @@ class RayEngine(Engine):
         """The samples on the workers' disks, by the blocks that they touch."""
         given = DistributedObservations.handed_over(observations, self.pool)
         meetings = self._lay_out(given.shape, given.symmetric, given.loss)
+        dtype = np.result_type(dtype, np.complex64) if given.weighted else np.dtype(dtype)
         plan = Plan(
             uuid4().hex, given.splits, given.held_out, meetings, self._starts, shift,
-            str(np.dtype(dtype)), int(rng.integers(2**31)), self.workers,
+            str(dtype), int(rng.integers(2**31)), self.workers,
         )  # fmt: skip
-        box, sizes = self.pool.sort(plan)
         seen = given.sampled(min(_EVALUATED, len(given)), rng)
+        box, sizes = self.pool.sort(plan)
+        if given.copies is not None:
+            self.pool.forget(given.copies.name)
         seen = Chunk(seen.index + np.array(shift), seen.targets.astype(dtype))
         data = ClusterSamples(plan, box, sizes, seen)
         weakref.finalize(data, self.pool.forget, plan.name)
@@ -147,7 +216,8 @@ class RayEngine(Engine):
                 ran += last - first
                 blocks = [X.blocks[number] for number in group]
                 rotations = [block.rotation for block in blocks]
-                job = Job(data.box, bucket, data.key, part, loss.name, P, rates, cap, rotations)
+                step = loss.name, P, rates, cap, rotations, data.unit
+                job = Job(data.box, bucket, data.key, part, *step)
                 call = self.pool[g].run.options(num_returns=len(blocks) + 1)
                 *refs, answer = call.remote(job, *(block.ref for block in blocks))
                 for block, ref in zip(blocks, refs, strict=True):
@@ -169,7 +239,45 @@ class RayEngine(Engine):
         if isinstance(X, DistributedArray):
             rows, index = np.unique(index, return_inverse=True)
             X = self.rows(X, rows)
-        return open_engine("cpu").scores(Factors(X), index.astype(np.int64), loss)
+        return self.host.scores(Factors(X), index.astype(np.int64), loss)
+
+    def tally(
+        self, factors: Factors, loss: Loss, data: ClusterSamples, without: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """By the workers, each of whom looks at its own samples."""
+        X: Any = factors.X
+        total, count = np.zeros(len(X)), np.zeros(len(X))
+        calls, told = [], []
+        for bucket, rows in data.buckets():
+            blocks = [X.blocks[number] for number in data.plan.groups[bucket]]
+            whole = 0, (0, 1, 1), loss.name, np.ones(X.rank), np.zeros(0), np.inf
+            job = Job(data.box, bucket, *whole, [b.rotation for b in blocks], data.unit)
+            skipped = None if without is None else without[rows]
+            call = self.pool[data.plan.owner(bucket)].tally
+            calls.append(call.remote(job, skipped, *(block.ref for block in blocks)))
+            told.append(rows)
+        for rows, (squares, named) in zip(told, self.pool.get(calls), strict=True):
+            total[rows] += squares
+            count[rows] += named
+        return total, count
+
+    def naming(self, data: ClusterSamples, rows: np.ndarray) -> Chunk:
+        asked = [(bucket, own) for bucket, own in data.buckets() if rows[own].any()]
+        calls = [
+            self.pool[data.plan.owner(bucket)].naming.remote(data.box, bucket, data.unit, rows[own])
+            for bucket, own in asked
+        ]
+        found = self.pool.get(calls)
+        index = [own[part.index] for (_, own), part in zip(asked, found, strict=True)]
+        if not index:
+            return Chunk(data.index[:0], data.targets[:0])
+        return Chunk(np.concatenate(index), np.concatenate([part.targets for part in found]))
+
+    def set_rows(self, X: DistributedArray, index: np.ndarray, rows: np.ndarray) -> None:
+        for number, (block, at, own) in enumerate(list(X.named(index))):
+            call = self.pool[number].place
+            ref = call.remote(block.ref, block.rotation, own, rows[at])
+            block.becomes(Block(ref, block.rows))
 
     def rows(self, X: DistributedArray, index: np.ndarray) -> np.ndarray:
         """The rows that an index names."""
@@ -238,7 +346,12 @@ class RayEngine(Engine):
     def read(self, folder: Path, names: list[str], like: DistributedArray) -> DistributedArray:
         """Blocks from their files."""
         blocks = [
-            Block(self.pool[number].read.remote(str(folder / name)), block.rows, file=name)
+            Block(
+                self.pool[number].read.remote(str(folder / name)),
+                block.rows,
+                file=name,
+                place=block.place,
+            )
             for number, (name, block) in enumerate(zip(names, like.blocks, strict=True))
         ]
         return DistributedArray(blocks, like.rank, like.dtype)

@@ -11,8 +11,16 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from ...io.progress_bar import progress_bar
+from .choice_shard import ChoicePlan
 from .splits import Plan
 from .worker import Worker
+
+# What is done with every split, in words.
+_TOLD = {
+    "found": "reading ids", "picked": "looking at samples", "counted": "counting",
+    "read": "fetching entries", "events": "reading ids",
+}  # fmt: skip
 
 _AHEAD = 2  # calls that wait at a worker: it never idles, and few results lie about
 
@@ -20,7 +28,10 @@ _AHEAD = 2  # calls that wait at a worker: it never idles, and few results lie a
 class WorkerPool:
     """Actors that Ray restarts when they die. Numbers past the last begin anew."""
 
-    def __init__(self, address: str, workers: int, threads: int, gpus: float):
+    def __init__(
+        self, address: str, workers: int, threads: int, gpus: float, verbose: bool = False
+    ):
+        self.verbose = verbose  # whether somebody is told of reading and sorting
         self._ours = connect(address, workers * threads)
         import ray
 
@@ -52,33 +63,43 @@ class WorkerPool:
             raise why.cause from None
 
     def each(self, method: str, splits: Iterable, arguments: Iterable[tuple]) -> Iterable:
-        """A function of every split, in order, a few at a time."""
-        waiting = []
-        for number, (split, given) in enumerate(zip(splits, arguments, strict=True)):
-            if len(waiting) == _AHEAD * len(self.workers):
-                yield self.get(waiting[:1])[0]
-                waiting.pop(0)
-            waiting.append(self[number].call.remote(split, method, *given))
-        for ref in waiting:
-            yield self.get([ref])[0]
+        """A function of every split, in order, a few at a time. A split is always asked of the
+        same worker, who may have a copy of it."""
+        waiting, splits = [], list(splits)
+        with progress_bar(_TOLD[method], len(splits), self.verbose) as advance:
+            for number, (split, given) in enumerate(zip(splits, arguments, strict=True)):
+                if len(waiting) == _AHEAD * len(self.workers):
+                    yield self.get(waiting[:1])[0]
+                    waiting.pop(0)
+                    advance(1)
+                waiting.append(self[number].call.remote(split, method, *given))
+            for ref in waiting:
+                yield self.get([ref])[0]
+                advance(1)
 
-    def sort(self, plan: Plan) -> tuple[list, dict[int, int]]:
+    def sort(self, plan: Plan | ChoicePlan) -> tuple[list, dict[int, Any]]:
         """Bring all samples to the disks of those who will run them. Returns the plan in a box, and
-        how many samples every bucket has."""
+        how many samples every bucket has, or what every worker has of choices."""
         import ray
 
         box, waiting, sizes = [ray.put(plan)], [], {}
-        for number in range(len(plan.splits)):
-            if len(waiting) >= _AHEAD * len(self.workers):
-                self.get(waiting.pop(0))
-            pieces = self[number].cut.options(num_returns=len(self.workers)).remote(box, number)
-            pieces = [pieces] if len(self.workers) == 1 else pieces
-            told = zip(self.workers, pieces, strict=True)
-            waiting.append([worker.add.remote(box, number, piece) for worker, piece in told])
-        for refs in waiting:
-            self.get(refs)
-        for some in self.get([worker.sizes.remote(box) for worker in self.workers]):
-            sizes |= some
+        with progress_bar("sorting", 2 * len(plan.splits), self.verbose) as advance:
+            for number in range(len(plan.splits)):
+                if len(waiting) >= _AHEAD * len(self.workers):
+                    self.get(waiting.pop(0))
+                    advance(1)
+                call = self[number].cut.options(num_returns=len(self.workers))
+                pieces = call.remote(box, number)
+                pieces = [pieces] if len(self.workers) == 1 else pieces
+                told = zip(self.workers, pieces, strict=True)
+                waiting.append([worker.add.remote(box, number, piece) for worker, piece in told])
+            for refs in waiting:
+                self.get(refs)
+                advance(1)
+            calls = [worker.sizes.remote(box) for worker in self.workers]
+            for call in calls:
+                sizes |= self.get([call])[0]
+                advance(len(plan.splits) / len(calls))
         return box, sizes
 
     def forget(self, name: str) -> None:
@@ -93,6 +114,7 @@ class WorkerPool:
         self.get([worker.ready.remote() for worker in self.workers])  # after all they have to do
         for worker in self.workers:
             ray.kill(worker)
+        self.workers = []  # nobody asks them again: Ray would start anew for it
         if self._ours:
             ray.shutdown()
 
@@ -103,6 +125,10 @@ def connect(address: str, cpus: int) -> bool:
     if known is None and "ray" not in sys.modules:
         # Read when Ray is loaded: what it starts then listens on loopback addresses only.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        # Blocks that were replaced go at once. By itself Ray lets go once a second, by when every
+        # block may have been replaced again and again.
+        os.environ.setdefault("RAY_free_objects_batch_size", "1")
+        os.environ.setdefault("RAY_free_objects_period_milliseconds", "10")
         if "RAY_AUTH_MODE" not in os.environ:  # versions that know it ask for this token
             os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", token_hex(32)
     try:

@@ -12,12 +12,13 @@ import numpy as np
 import scipy.linalg  # noqa: F401  (np.dot inside compiled code calls SciPy's BLAS)
 from numba.extending import register_jitable
 
-from .intrinsics import arrive, arrived, give_way, prefetch
+from .intrinsics import arrive, arrived, give_way, pause, prefetch
 from .prefetch import a_line
+from .turns import end_turn, next_turn
 
 _AHEAD, _FURTHER = 8, 32  # choices before its turn: a choice's rows are asked for, and the choice
 _ROWS = 256  # whose squares are added up before they are added to the rest
-_PATIENCE = 200_000  # looks for others, some 300 us, before a thread sleeps between them
+_PATIENCE = 5_000  # looks for others, some 300 us, before a thread sleeps between them
 
 _jit = numba.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 
@@ -104,21 +105,31 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
 
 
 @_jit
-def deal(order, users, items, left, right, jobs):
-    """The choices that `order` names by task, in their order, and where each task begins: by
-    sub-round, then by thread. left, right : the block of each user, and of each item."""
-    ends = np.zeros(jobs * jobs + 1, np.int64)
-    tasks, out = np.empty(len(order), np.int16), np.empty_like(order)
-    for k in range(len(order)):
+def number(order, users, items, left, right, jobs, numbers, counts, begin, end):
+    """The task, by visit and then by group, of each choice of `order` from `begin` to `end`,
+    and how many each task has. left, right : the block of each user, and of each item."""
+    for k in range(begin, end):
         u = left[users[order[k]]]
-        tasks[k] = (right[items[order[k]]] - u) % jobs * jobs + u
-        ends[tasks[k] + 1] += 1
-    ends = np.cumsum(ends)
-    heads = ends.copy()
-    for k in range(len(order)):
-        out[heads[tasks[k]]] = order[k]
-        heads[tasks[k]] += 1
-    return out, ends
+        numbers[k] = (right[items[order[k]]] - u) % jobs * jobs + u
+        counts[numbers[k]] += 1
+
+
+@_jit
+def squared_turns(thread, threads, state, plan, order, starts, rows, events, frozen, sums):
+    """`squared` on the choices of each turn, as one of several threads (turns.py)."""
+    groups, owner, visits = plan
+    (U, V, r), (users, items, weights) = rows, events
+    theta, seen, ridges, grams, means = frozen
+    while True:
+        k, g = next_turn(state, thread, threads, groups, owner, visits)
+        if k < 0:
+            return
+        task = k * groups.shape[1] + g
+        part = order[starts[task] : starts[task + 1]]
+        sums[k, g] = squared(
+            U, V, r, users, items, weights, part, theta, seen, ridges, grams, means
+        )
+        end_turn(state, groups, g)
 
 
 @_jit
@@ -264,10 +275,11 @@ def _gradients(U, V, users, items, weights, W, P, alpha, how, S, gu, gi, gn, mas
 @_jit
 def wait(counter, target):
     """Return when so many have arrived. Whoever waits for long lets others have its core."""
-    arrive(counter)
+    arrive(counter, 0)
     tries = 0
-    while arrived(counter) < target:
+    while arrived(counter, 0) < target:
         tries += 1
+        pause()
         if tries > _PATIENCE:
             give_way()
 

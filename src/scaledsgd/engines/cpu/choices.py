@@ -2,73 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from itertools import pairwise
-from threading import Lock
-
 import numpy as np
 import scipy.linalg  # noqa: F401 (its BLAS is what Numba calls: loaded before it is looked for)
-from threadpoolctl import ThreadpoolController
 
 from ...core.choices import Choices
 from ...core.factors import Factors
 from ..base import SoftmaxRound, SquaredRound
+from ..schedule import shifts
 from . import choice_kernels as kernels
+from .crew import Crew, one_thread_each
 from .intrinsics import CONCURRENT
-from .thread_blocks import even_blocks
+from .thread_blocks import even_blocks, owners, sort_by
 
-# A thread gets at least so many choices between two waits: fewer run sooner than a thread wakes.
-_LEAST = 4096
+# A thread gets at least so many choices, and so many in a turn: fewer run sooner than it wakes.
+_WOKEN, _TURN = 8192, 512
 _PART = 32  # of a block of the softmax: products of fewer rows are slow
-
-# Threads that wait for each other must all have begun: one such group at a time has the pool.
-_together = Lock()
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """The libraries of this process, looked for once: that takes milliseconds."""
-    return ThreadpoolController()
 
 
 def run_squared(
-    factors: Factors, choices: Choices, order: np.ndarray, round: SquaredRound,
-    threads: Callable, jobs: int,
-) -> float:  # fmt: skip
-    """Of threads none ever writes to a row that another one has: in sub-round s, thread t has the
-    t-th block of users and the (t + s)-th of items. The result is that of some serial order."""
+    factors: Factors, choices: Choices, order: np.ndarray, round: SquaredRound, crew: Crew
+) -> float:
+    """Of threads none ever writes to a row that another one has: in visit s, group t has the t-th
+    block of users and the (t + s)-th of items. The result is that of some serial order."""
     U, V = kernels.padded(factors.left), kernels.padded(factors.right)
     float32 = [np.ascontiguousarray(part, np.float32) for part in (*round.seen, *round.ridges)]
+    events = choices.users, choices.items, choices.weights
     frozen = (
         np.float32(round.theta), tuple(float32[:2]), tuple(float32[2:]),
         round.grams.astype(np.float32), round.means.astype(np.float32),
     )  # fmt: skip
-
-    def work(part: np.ndarray) -> float:
-        return float(
-            kernels.squared(
-                U, V, factors.rank, choices.users, choices.items, choices.weights, part, *frozen
-            )
-        )
-
-    jobs = max(1, min(jobs, int(np.sqrt(len(order) / _LEAST))))
-    if jobs == 1:
-        return work(order)
+    jobs = min(crew.jobs, len(order) // _WOKEN, int(np.sqrt(len(order) / _TURN)))
+    if jobs <= 1:
+        return float(kernels.squared(U, V, factors.rank, *events, order, *frozen))
     left, right = (even_blocks(seen, jobs).astype(np.int16) for seen in round.seen)
-    by_task, ends = kernels.deal(order, choices.users, choices.items, left, right, jobs)
-    parts = [by_task[a:b] for a, b in pairwise(ends)]
-    rounds = [parts[s * jobs : (s + 1) * jobs] for s in range(jobs)]
-    return sum(sum(threads(work, some)) for some in rounds)
+    tasks, by = order.copy(), (order, *events[:2], left, right, jobs)
+    starts = sort_by(lambda *part: kernels.number(*by, *part), [tasks], jobs * jobs, crew)
+    meet, visits, sums = shifts(jobs), np.arange(jobs), np.zeros((jobs, jobs))
+    plan = meet.groups, owners(meet), visits
+
+    def work(thread: int, threads: int, state: np.ndarray) -> None:
+        steps = (U, V, factors.rank), events, frozen
+        kernels.squared_turns(thread, threads, state, plan, tasks, starts, *steps, sums)
+
+    crew.together(work, jobs)
+    return float(sums.sum())
 
 
 def run_softmax(
     factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
-    round: SoftmaxRound, threads: Callable, jobs: int,
+    round: SoftmaxRound, crew: Crew,
 ) -> float:  # fmt: skip
     """Threads share a block of choices, each with BLAS of its own; what they find for the
     negatives is added in their order, so that a result can be repeated."""
-    jobs = max(1, min(jobs if CONCURRENT else 1, round.block // _PART))
+    jobs = max(1, min(crew.jobs if CONCURRENT else 1, round.block // _PART))
     (blocks, N), r, b = negatives.shape, factors.rank, round.block
     padding = np.zeros(blocks * b - len(order), order.dtype)
     order = np.concatenate([order, padding]).reshape(blocks, b)
@@ -87,5 +73,5 @@ def run_softmax(
             thread, jobs, counter, U, V, users, items, weights, negatives, P, alphas, how, shared
         )
 
-    with _together, _blas().limit(limits=1, user_api="blas"):
-        return sum(threads(work, list(range(jobs))))
+    with one_thread_each(alone=jobs > 1):
+        return sum(crew.each(work, list(range(jobs))))

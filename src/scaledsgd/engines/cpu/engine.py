@@ -1,11 +1,9 @@
-"""CPU threads, outside the GIL: on rows of their own or, of few samples, lock-free on all of X."""
+"""CPU threads, outside the GIL: on rows of their own or, in a stream, lock-free on all of X."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,22 +11,29 @@ from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.linalg import LINE, NumpyAlgebra, aligned, floored, pitch
 from ...core.losses import Loss
+from ...core.memory import cores
 from ...core.observations import Observations
 from ..base import Chunk, Engine, SoftmaxRound, SquaredRound
+from ..schedule import Schedule
 from . import choice_kernels, step_kernels
 from .choices import run_softmax, run_squared
+from .crew import Crew, one_thread_each
 from .sample_order import MiniBatch, Next
-from .thread_blocks import TOGETHER, ThreadBlocks, blocks, in_turn, meetings
+from .thread_blocks import TOGETHER, Plan, ThreadBlocks, blocks, meetings
+from .turns import counters
 
 # Bytes of X that are fetched in time without being asked for: they are in the second-level cache.
 NEAR = 1 << 20
 
-# A thread gets at least this many samples: fewer run sooner than a thread wakes.
+# Threads that share nothing but X get at least so many samples each: fewer run sooner than a thread
+# wakes. Those that wait for each other get more, and so many in a turn.
 _LEAST = 4096
+_WOKEN, _SHORT = 16384, 256
+_NUMBERS = 1 << 17  # of X that a thread looks at, or more
 
 
 class CpuEngine(NumpyAlgebra, Engine):
-    """Runs rounds on `n_jobs` threads.
+    """Runs rounds on `n_jobs` threads; -1 for all cores that this process may use.
 
     >>> from scaledsgd.core.losses import LOSSES
     >>> factors = Factors(np.array([[1.0], [2.0]]))
@@ -39,13 +44,21 @@ class CpuEngine(NumpyAlgebra, Engine):
     array([0.6, 1.8])
     """
 
-    solves_rows = True
     longest = 32  # longer rounds save less than a percent of refreshing
 
     def __init__(self, n_jobs: int = 1):
-        self.n_jobs = n_jobs
+        self.n_jobs = cores() if n_jobs == -1 else n_jobs
+        self.crew = Crew(self.n_jobs)
         self.repairs = 0
         self._mean = 0.0  # square of a slope
+
+    @property
+    def host(self) -> CpuEngine:
+        return self
+
+    def divided(self, count: int) -> list[Engine]:
+        many = min(count, self.n_jobs)
+        return [CpuEngine(self.n_jobs // many) for _ in range(many)] if many > 1 else [self]
 
     def put(self, X: np.ndarray) -> np.ndarray:
         """X at a place where no row takes up more lines of the cache than it must."""
@@ -61,10 +74,34 @@ class CpuEngine(NumpyAlgebra, Engine):
         return X
 
     def finite(self, X: np.ndarray, index: np.ndarray) -> bool:
-        return bool(np.isfinite(X[index] if index.size < len(X) else X).all())
+        if index.size < len(X):
+            return bool(np.isfinite(X[index]).all())
+        return all(self._by_rows(lambda part: np.isfinite(part).all(), X))
+
+    def gram(self, X: np.ndarray) -> np.ndarray:
+        """X^T X, in float64 whatever X is."""
+        return sum(self._by_rows(super().gram, X), np.zeros((X.shape[1], X.shape[1])))
+
+    def transform(self, X: np.ndarray, T: np.ndarray, out: np.ndarray | None = None) -> None:
+        """out = X T, or in place."""
+        whole = super().transform
+        self._by_rows(lambda part, into: whole(part, T, into), X, X if out is None else out)
+
+    def basis(self, grams: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+        with one_thread_each():  # a thread of BLAS that has been woken spins for a while
+            return super().basis(grams)
+
+    def _by_rows(self, work: Callable, *tables: np.ndarray) -> list:
+        """What threads make of some rows each, with BLAS of their own."""
+        d = len(tables[0])
+        parts = max(1, min(self.n_jobs, tables[0].size // _NUMBERS))
+        cuts = [slice(*cut) for cut in pairwise(d * k // parts for k in range(parts + 1))]
+        with one_thread_each():
+            return self.crew.each(lambda cut: work(*(table[cut] for table in tables)), cuts)
 
     def scale(self, X: np.ndarray, columns: np.ndarray) -> None:
-        step_kernels.scale(X, columns.astype(X.dtype))
+        columns = columns.astype(X.dtype)
+        self._by_rows(lambda part: step_kernels.scale(part, columns), X)
 
     def shrink(self, X: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
         step_kernels.shrink(X, rows.astype(X.dtype), columns.astype(X.dtype))
@@ -89,23 +126,30 @@ class CpuEngine(NumpyAlgebra, Engine):
         for column, by in enumerate(shift):
             if by:
                 index[:, column] += by
-        jobs, share = self.n_jobs, (rng, self._threads)
+        share = rng, self.crew
         (left, right), begin = observations.shape, max(shift)
         rows = begin + right if begin else left
-        meet = meetings(index.shape[1], jobs, observations.symmetric)
-        # The more threads, the more turns: of too few samples each would be over at once.
-        while jobs > 1 and min(len(targets), self.longest * rows) < _LEAST * meet.groups.size:
-            jobs //= 2
-            meet = meetings(index.shape[1], jobs, observations.symmetric)
-        if jobs == 1:
-            block = np.zeros(rows, np.uint8)
-            return ThreadBlocks(index, targets, block, TOGETHER, *share, self.n_jobs)
+        meet = self._meetings(observations, min(len(targets), self.longest * rows))
+        if len(meet.groups[0]) == 1:
+            return ThreadBlocks(index, targets, np.zeros(rows, np.uint8), TOGETHER, *share)
         # In comparisons every row may meet every other.
         sides = [slice(0, rows)]
         if begin and index.shape[1] == 2:
             sides = [slice(0, left), slice(begin, rows)]
         block = blocks(index, rows, sides, meet.blocks)
-        return ThreadBlocks(index, targets, block, meet, *share, jobs)
+        return ThreadBlocks(index, targets, block, meet, *share)
+
+    def _meetings(self, observations: Observations, samples: int) -> Schedule:
+        """For as many threads as it pays to wake for a round of so many samples, in turns that are
+        not over at once."""
+        jobs = self.n_jobs
+        while True:
+            meet = meetings(observations.loss.arity, jobs, observations.symmetric)
+            visits, groups, _ = meet.groups.shape
+            enough = len(observations) >= _SHORT * visits * groups
+            if jobs == 1 or (enough and samples >= _WOKEN * groups):
+                return meet
+            jobs //= 2
 
     def run(
         self, factors: Factors, P: np.ndarray, rates: np.ndarray, loss: Loss,
@@ -114,31 +158,41 @@ class CpuEngine(NumpyAlgebra, Engine):
         """One pass with a frozen diagonal P; returns the sum of squared slopes."""
         X, real = factors.X, factors.X.dtype.type
         # Without the gap, which a model from a file does not have: the bits must not depend on it.
-        options = {"capped": cap < np.inf, "far": factors.d * X[:1].nbytes > NEAR}
-        frozen = np.outer(rates, P).astype(real), real(cap)
+        far = factors.d * X[:1].nbytes > NEAR
+        options = {"capped": cap < np.inf, "far": far}
+        frozen = X, np.outer(rates, P).astype(real), real(cap)
+        if isinstance(samples, Next):
+            # Rows that another core has had are far, however few they are.
+            options["far"] = far or samples.data.groups > 1
+            step = step_kernels.kernel(step_kernels.turns, loss, factors.rank, **options)
+            squares, count = self._turns(step, frozen, samples.data, len(samples))
+            # Samples are run in whole blocks and visits: now more than asked for, now fewer.
+            self._mean = squares / count if count else self._mean
+            return self._mean * len(samples)
         step = step_kernels.kernel(step_kernels.rounds, loss, factors.rank, **options)
-
-        def work(part: Iterable[MiniBatch]) -> tuple[float, int]:
-            squares, count = 0.0, 0
-            for batch in part:
-                squares += step(X, *frozen, *batch)
-                count += len(batch)
-            return squares, count
-
         # Threads that write to the same small table pass its lines back and forth, and two of them
         # are slower than one.
-        ordered = isinstance(samples, Next)
-        together = not (ordered and samples.data.groups > 1)
-        threads = in_turn if together and not options["far"] else self._threads
-        told = []
-        for parts in self._sub_rounds(samples):
-            told += threads(work, parts)
-        squares, count = np.sum(told, axis=0) if told else (0.0, 0)
-        if not ordered:
-            return float(squares)
-        # Samples are dealt in whole blocks: now a few more than asked for, now fewer.
-        self._mean = float(squares / count) if count else self._mean
-        return self._mean * len(samples)
+        threads = self.crew.each if far else in_turn
+        return float(sum(threads(lambda part: step(*frozen, *part), self._parts(samples))))
+
+    def _turns(self, step, frozen: tuple, data: ThreadBlocks, samples: int) -> tuple[float, int]:
+        """The next samples of an epoch. Returns the sum of their squared slopes, and how many."""
+        plan, count = data.next(samples)
+        sums = np.zeros((len(plan.visits) if data.groups > 1 else 1, data.groups))
+        rooms = [data.room(thread) for thread in range(self.crew.count(data.groups))]
+
+        def work(thread, threads, state, plan=plan, sums=sums) -> None:
+            samples = (data.index, data.targets), data.starts, tuple(plan), data.key, data.way
+            step(thread, threads, state, frozen, *samples, rooms[thread], sums)
+
+        if len(rooms) > 1:
+            self.crew.together(work, data.groups)
+            return float(sums.sum()), count
+        for one in range(len(plan.visits)):  # to be interrupted between one and the next
+            part = slice(one, one + 1)
+            now = Plan(*plan[:2], plan.visits[part], plan.parts[part])
+            work(0, 1, counters(data.groups), now, sums[part] if data.groups > 1 else sums)
+        return float(sums.sum()), count
 
     def run_sampled(
         self, factors: Factors, P: np.ndarray, eta: float, rates: np.ndarray, loss: Loss,
@@ -147,8 +201,12 @@ class CpuEngine(NumpyAlgebra, Engine):
         """One pass with the paper's per-sample P, which is brought up to date in place."""
         step = step_kernels.kernel(step_kernels.sampled, loss)
         total = 0.0
-        for tasks in self._sub_rounds(samples):
-            parts = [_together(part) for part in tasks]
+        if isinstance(samples, Next):
+            visits = samples.data.sub_rounds(len(samples))
+        else:
+            visits = [[[part] for part in self._parts(samples)]]
+        for tasks in visits:
+            parts = [chunk for chunk in map(_joined, tasks) if len(chunk.targets)]
             total += self._sampled(step, factors, P, eta, rates, parts)
         return total
 
@@ -158,7 +216,7 @@ class CpuEngine(NumpyAlgebra, Engine):
         X, total = factors.X, 0.0
         while parts:
             jobs = [(part, P.copy(), np.zeros_like(P)) for part in parts]
-            results = self._threads(lambda job: step(X, *job[1:], rates, *job[0]), jobs)
+            results = self.crew.each(lambda job: step(X, *job[1:], rates, *job[0]), jobs)
             total += sum(slopes for _, slopes, _ in results)
             broken = sum(not sound for *_, sound in results)
             if broken:
@@ -178,14 +236,13 @@ class CpuEngine(NumpyAlgebra, Engine):
     def run_squared(
         self, factors: Factors, choices: Choices, order: np.ndarray, round: SquaredRound
     ) -> float:
-        return run_squared(factors, choices, order, round, self._threads, self.n_jobs)
+        return run_squared(factors, choices, order, round, self.crew)
 
     def run_softmax(
         self, factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
         round: SoftmaxRound,
     ) -> float:  # fmt: skip
-        threads, jobs = self._threads, self.n_jobs
-        return run_softmax(factors, choices, order, negatives, round, threads, jobs)
+        return run_softmax(factors, choices, order, negatives, round, self.crew)
 
     def inverse(self, factors: Factors, eta: float) -> np.ndarray:
         """(X^T X + eta I)^-1 of every side, a singular Gram held at its floor."""
@@ -201,35 +258,27 @@ class CpuEngine(NumpyAlgebra, Engine):
         out = np.empty(len(index), X.dtype)
         score = step_kernels.kernel(step_kernels.scoring, loss, factors.rank, far=X.nbytes > NEAR)
         parts = MiniBatch(index, out).split(self._few(len(index)))
-        self._threads(lambda part: score(X, part.index, part.targets), parts)
+        self.crew.each(lambda part: score(X, part.index, part.targets), parts)
         return out
 
-    def _sub_rounds(self, samples: Next | Chunk | MiniBatch) -> Iterable[list[Iterable[MiniBatch]]]:
-        """Lists of what threads may run at the same time."""
-        if isinstance(samples, Next):
-            return samples.data.sub_rounds(len(samples))
+    def _parts(self, samples: Chunk | MiniBatch) -> list[MiniBatch]:
+        """What each thread runs."""
         batch = (
             samples if isinstance(samples, MiniBatch) else MiniBatch(samples.index, samples.targets)
         )
-        return [[[part] for part in batch.split(self._few(len(batch)))]]
+        return batch.split(self._few(len(batch)))
 
     def _few(self, samples: int) -> int:
         """Threads for so many samples."""
         return max(1, min(self.n_jobs, samples // _LEAST))
 
-    def _threads(self, work: Callable, parts: list) -> list:
-        if len(parts) <= 1:
-            return [work(part) for part in parts]
-        return list(_pool(self.n_jobs, os.getpid()).map(work, parts))
+
+def in_turn(work: Callable, parts: list) -> list:
+    """The threads of a thread."""
+    return [work(part) for part in parts]
 
 
-def _together(part: Iterable[MiniBatch]) -> Chunk:
+def _joined(part: Iterable[MiniBatch]) -> Chunk:
     """All hands of a part as one chunk."""
-    chunks = [batch.chunk() for batch in part]
+    chunks = [batch.chunk() for batch in part] or [Chunk(np.zeros((0, 2), int), np.zeros(0))]
     return Chunk(*(np.concatenate(column) for column in zip(*chunks, strict=True)))
-
-
-@lru_cache(maxsize=8)
-def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Threads are started once a process: a forked child has none of its parent's."""
-    return ThreadPoolExecutor(threads)

@@ -9,11 +9,12 @@ Where one of them has changed, plain.py takes over.
 from __future__ import annotations
 
 import operator
+from platform import machine
 from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
@@ -250,27 +251,58 @@ def _move(typing_context, out, t, array, s, count):
     return types.void(out, t, array, s, count), generate
 
 
-def _arrive(typing_context, counter):
-    """Add 1 to counter[0], which other threads see with all that was written before."""
+def _counter(context, builder, signature, arguments):
+    """Where the counter that arguments 0 and 1 name lies."""
+    place = address(context, builder, signature, arguments, 0, range(1, 2))
+    return builder.bitcast(place, cgutils.intp_t.as_pointer())
+
+
+def _arrive(typing_context, counters, at):
+    """Add 1 to counters[at], which other threads see with all that was written before."""
 
     def generate(context, builder, signature, arguments):
-        place = address(context, builder, signature, arguments, 0, range(0))
-        pointer = builder.bitcast(place, cgutils.intp_t.as_pointer())
+        pointer = _counter(context, builder, signature, arguments)
         builder.atomic_rmw("add", pointer, cgutils.intp_t(1), "seq_cst")
         return context.get_dummy_value()
 
-    return types.void(counter), generate
+    return types.void(counters, at), generate
 
 
-def _arrived(typing_context, counter):
-    """counter[0] as other threads have left it."""
+def _arrived(typing_context, counters, at):
+    """counters[at] as other threads have left it."""
 
     def generate(context, builder, signature, arguments):
-        place = address(context, builder, signature, arguments, 0, range(0))
-        pointer = builder.bitcast(place, cgutils.intp_t.as_pointer())
+        pointer = _counter(context, builder, signature, arguments)
         return builder.load_atomic(pointer, "seq_cst", cgutils.intp_t.width // 8)
 
-    return types.intp(counter), generate
+    return types.intp(counters, at), generate
+
+
+def _claim(typing_context, counters, at, count):
+    """Add 1 to counters[at] if it is `count`. Returns whether it was: of all threads one is told
+    so."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = _counter(context, builder, signature, arguments)
+        old = context.cast(builder, arguments[2], signature.args[2], types.intp)
+        new = builder.add(old, cgutils.intp_t(1))
+        return builder.extract_value(builder.cmpxchg(pointer, old, new, "seq_cst"), 1)
+
+    return types.boolean(counters, at, count), generate
+
+
+def _pause(typing_context):
+    """Look around less eagerly: another thread may share this core's units. (Elsewhere than on x86
+    nothing.)"""
+
+    def generate(context, builder, signature, arguments):
+        if machine() in ("x86_64", "AMD64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            name = "llvm.x86.sse2.pause"
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
 
 
 def _give_way(typing_context):
@@ -286,6 +318,57 @@ def _give_way(typing_context):
     return types.void(), generate
 
 
+def _exceed(typing_context, table, row, offsets, queries, least):
+    """Which of four rows, from `row` on, are at or above what each of sixteen queries asks for: bit
+    16 j + q says that offsets[row + j] + table[row + j] . queries[:, q] >= least[q].
+
+    table : (rows, words) int32, each of them four signed bytes.
+    offsets : (rows,) int32; least : (16,) int32.
+    queries : (words, 16) int32, each of them four unsigned bytes.
+    """
+
+    def generate(context, builder, signature, arguments):
+        word, vector = cgutils.int32_t, ir.VectorType(cgutils.int32_t, 16)
+        kind = ir.FunctionType(vector, [vector, vector, vector])
+        name = "llvm.x86.avx512.vpdpbusd.512"
+        products = cgutils.get_or_insert_function(builder.module, kind, name)
+        begin = address(context, builder, signature, arguments, 0, range(1, 2))
+        first = address(context, builder, signature, arguments, 2, range(1, 2))
+        asked, wanted = (
+            address(context, builder, signature, arguments, n, range(0)) for n in (3, 4)
+        )
+        shape = context.make_array(table)(context, builder, arguments[0]).shape
+        words = cgutils.unpack_tuple(builder, shape)[1]
+        begin, first = (builder.bitcast(at, word.as_pointer()) for at in (begin, first))
+        asked, wanted = (builder.bitcast(at, vector.as_pointer()) for at in (asked, wanted))
+        sums = []
+        for j in range(4):
+            sums.append(cgutils.alloca_once(builder, vector))
+            offset = builder.load(builder.gep(first, [cgutils.intp_t(j)]))
+            builder.store(_spread(builder, offset, vector), sums[j])
+        with cgutils.for_range(builder, words) as loop:
+            query = builder.load(builder.gep(asked, [loop.index]), align=4)
+            for j in range(4):
+                at = builder.add(loop.index, builder.mul(words, cgutils.intp_t(j)))
+                own = _spread(builder, builder.load(builder.gep(begin, [at])), vector)
+                builder.store(builder.call(products, [builder.load(sums[j]), query, own]), sums[j])
+        limits, found = builder.load(wanted, align=4), ir.Constant(ir.IntType(64), 0)
+        for j in range(4):
+            above = builder.icmp_signed(">=", builder.load(sums[j]), limits)
+            bits = builder.zext(builder.bitcast(above, ir.IntType(16)), ir.IntType(64))
+            found = builder.or_(found, builder.shl(bits, ir.Constant(ir.IntType(64), 16 * j)))
+        return found
+
+    return types.uint64(table, row, offsets, queries, least), generate
+
+
+def _has_products_of_bytes() -> bool:
+    """Whether `exceed` can be compiled: LLVM ends the process where it cannot."""
+    told = (numba.config.CPU_NAME, numba.config.CPU_FEATURES)  # type: ignore[attr-defined]
+    has = binding.get_host_cpu_features()
+    return not any(told) and all(has.get(name) for name in ("avx512f", "avx512vnni"))
+
+
 load: Any = known(_load)
 store: Any = known(_store)
 zeros: Any = known(_zeros)
@@ -295,25 +378,32 @@ prefetch: Any = known(_prefetch)
 move: Any = known(_move)
 arrive: Any = known(_arrive)
 arrived: Any = known(_arrived)
+claim: Any = known(_claim)
+pause: Any = known(_pause)
 give_way: Any = known(_give_way)
+exceed: Any = known(_exceed)
+BYTES = _has_products_of_bytes()
 
 
 @numba.njit(cache=True)
 def _all(X, out, counter):
     """Every operation once."""
-    arrive(counter)
+    arrive(counter, 1)
+    if claim(counter, 1, 0) or not claim(counter, 1, 1):
+        return 0.0
+    pause()
     give_way()
     prefetch(X, 0, 0, 0)
     move(out, 0, X, 0, 4)
     a, b = load(X, 0, 0, 3, 4), load(X, 1, 0, 4, 4)
     first, second = totals(a * b, b - a)
     store(out, 1, 0, 4, first * a + zeros(X, 4))
-    return total(b) + second + arrived(counter)
+    return total(b) + second + arrived(counter, 1)
 
 
 def check() -> None:
     """Raise unless this Numba compiles all of them, and to what they should be."""
     X, out = np.arange(8.0).reshape(2, 4), np.zeros((2, 4))
     right = [[0, 1, 2, 3], [0, 17, 34, 0]]  # 0 4 + 1 5 + 2 6 = 17
-    if _all(X, out, np.zeros(1, np.intp)) != 22 + 19 + 1 or out.tolist() != right:
+    if _all(X, out, np.zeros(2, np.intp)) != 22 + 19 + 2 or out.tolist() != right:
         raise RuntimeError("vector instructions give wrong results")

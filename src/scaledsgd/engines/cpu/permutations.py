@@ -8,6 +8,7 @@ groups.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numba
 import numpy as np
@@ -19,7 +20,12 @@ BITS = 5
 BLOCK = 1 << BITS  # consecutive samples that travel together: 6 cache lines of a triplet's rows
 ALL, STRAIGHT = 62, np.array([1 << BITS], np.int64)  # the order from the first sample to the last
 GROUP = 2048  # blocks dealt at once: 65,536 samples, about 1 MB, stay in the second-level cache
-_RIFFLES = 6  # with these the first million of 64 million samples come from all over the input
+RIFFLES = 6  # with these the first million of 64 million samples come from all over the input
+# How samples are gone through: each by itself, in groups of blocks that are copied, in blocks where
+# they lie, or not shuffled at all; and what the next of them are then.
+SHUFFLED, DEALT, IN_PLACE, UNCHANGED = range(4)
+ORDERED, COPIED, AS_THEY_LIE = range(3)
+
 _TILE = 16  # blocks read side by side: their lines fit the first-level cache
 
 _WORD = np.uint64(0xFFFFFFFF)
@@ -90,7 +96,7 @@ def fetch_targets(targets, block):
     prefetch(targets, start + BLOCK - 1, 0, 0)
 
 
-@numba.njit(nogil=True, cache=True)
+@register_jitable  # what is compiled by itself would make the kernels that use it new every time
 def ordered(blocks, key, first, out):
     """The order of an epoch from its block `first` on."""
     network = _network(blocks, key)
@@ -102,11 +108,17 @@ def ordered(blocks, key, first, out):
 
 
 @cache
-def dealer(arity: int):
-    """`shuffle`, `riffle` and `deal`, compiled for samples of so many rows: twice as fast as for
-    any number."""
+def dealer(arity: int) -> list[Any]:
+    """`shuffle`, `riffle`, `part` and `hand`, compiled for samples of so many rows: twice as fast
+    as for any number."""
+    return [numba.njit(nogil=True, cache=True)(function) for function in loops(arity)]
 
-    @numba.njit(nogil=True, cache=True)
+
+@cache
+def loops(arity: int):
+    """The same for use in other compiled code."""
+
+    @register_jitable
     def shuffle(index, targets, key, first, out_index, out_targets):
         """Samples from `first` on of an order in which every one has a place of its own: thorough,
         and a cache miss a sample."""
@@ -116,7 +128,7 @@ def dealer(arity: int):
             move(out_index, t, index, s, arity)
             out_targets[t] = targets[s]
 
-    @numba.njit(nogil=True, cache=True)
+    @register_jitable
     def riffle(index, targets, turn, key, begin, end):
         """Samples begin .. end of the front half change places with those of the back half, turned
         by `turn`, or do not: each by a bit of its own."""
@@ -130,7 +142,7 @@ def dealer(arity: int):
                         index[t, c], index[s, c] = index[s, c], index[t, c]
                     targets[t], targets[s] = targets[s], targets[t]
 
-    @numba.njit(nogil=True, cache=True)
+    @register_jitable
     def deal(index, targets, key, first, out_index, out_targets):
         """A group of blocks, the first of which is the epoch's `first`: interleaved, each begun at
         an offset of its own."""
@@ -153,12 +165,44 @@ def dealer(arity: int):
                     move(out_index, card + g, index, s, arity)
                     out_targets[card + g] = targets[s]
 
-    return shuffle, riffle, deal
+    @register_jitable
+    def part(index, targets, starts, keys, first, last):
+        """Riffle shards first .. last, which begin at `starts`, by keys (shards, riffles, 2)."""
+        for shard in range(first, last):
+            begin, end = starts[shard], starts[shard + 1]
+            half = (end - begin) // 2
+            for turn in range(keys.shape[1] if half else 0):
+                by, key = np.int64(keys[shard, turn, 0]) % half, np.uint64(keys[shard, turn, 1])
+                riffle(index[begin:end], targets[begin:end], by, key, 0, half)
+
+    @register_jitable
+    def hand(index, targets, key, at, stop, way, order, held_index, held_targets):
+        """The next of the samples at .. stop, in the order that a key names: as blocks in `order`,
+        copied to the room that is given, or as they lie. Returns where they end, and which."""
+        if way == UNCHANGED:
+            return stop, AS_THEY_LIE
+        if way == SHUFFLED:
+            shuffle(index, targets, key, at, held_index[: stop - at], held_targets[: stop - at])
+            return stop, COPIED
+        blocks = len(targets) // BLOCK
+        even = min(stop, blocks * BLOCK)
+        if at >= even:  # fewer than a block are left over
+            return stop, AS_THEY_LIE
+        if way == DEALT:
+            end = min(at + len(held_targets) // BLOCK * BLOCK, even)
+            out = held_index[: end - at], held_targets[: end - at]
+            deal(index, targets, key, at // BLOCK, out[0], out[1])
+            return end, COPIED
+        end = min(at + len(order) * BLOCK, even)
+        ordered(blocks, key, at // BLOCK, order[: (end - at) // BLOCK])
+        return end, ORDERED
+
+    return shuffle, riffle, part, hand
 
 
 def riffles(rng: np.random.Generator, m: int) -> list[tuple[np.uint32, np.uint32]]:
     """How to riffle m samples: by how much the back half is turned, and the key of the bits."""
     if m < 2:
         return []
-    keys = rng.integers(2**32, size=(_RIFFLES, 2), dtype=np.uint32)
+    keys = rng.integers(2**32, size=(RIFFLES, 2), dtype=np.uint32)
     return [(turn % np.uint32(min(m // 2, 2**32 - 1)), key) for turn, key in keys]

@@ -3,6 +3,7 @@ those. The kernels are the same, with registers of one number."""
 
 from __future__ import annotations
 
+import numpy as np
 from numba.extending import register_jitable
 
 # Sums over the rank may be reordered and fused, and 0 x is 0: that removes the absent terms of a
@@ -10,6 +11,7 @@ from numba.extending import register_jitable
 FAST: tuple[str, ...] = ("contract", "reassoc", "nsz", "arcp", "nnan")
 
 WIDTHS = (1,)
+BYTES = False  # `exceed` takes longer here than products of floats do
 
 
 @register_jitable
@@ -56,17 +58,44 @@ def move(out, t, array, s, count):
 
 
 @register_jitable
-def arrive(counter):
-    """Add 1 to counter[0], which only one thread may do."""
-    counter[0] += 1
+def arrive(counters, at):
+    """Add 1 to counters[at], which only one thread may do."""
+    counters[at] += 1
 
 
 @register_jitable
-def arrived(counter):
-    """counter[0]."""
-    return counter[0]
+def arrived(counters, at):
+    """counters[at]."""
+    return counters[at]
+
+
+@register_jitable
+def claim(counters, at, count):
+    """Add 1 to counters[at], which nobody else does."""
+    counters[at] += 1
+    return True
+
+
+@register_jitable
+def pause():
+    """Nothing: there is no other thread to wait for."""
 
 
 @register_jitable
 def give_way():
     """Nothing: there is no other thread to wait for."""
+
+
+@register_jitable
+def exceed(table, row, offsets, queries, least):
+    """Bit 16 j + q: offsets[row + j] + table[row + j] . queries[:, q] >= least[q], by bytes."""
+    found = np.uint64(0)
+    for j in range(4):
+        for q in range(16):
+            total = offsets[row + j]
+            for w in range(table.shape[1]):
+                for shift in range(0, 32, 8):
+                    total += np.int8(table[row + j, w] >> shift) * np.uint8(queries[w, q] >> shift)
+            if total >= least[q]:
+                found |= np.uint64(1) << np.uint64(16 * j + q)
+    return found

@@ -22,9 +22,24 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from numba.extending import register_jitable
 
 from ...core.observations import Chunk
-from .permutations import ALL, BITS, BLOCK, GROUP, STRAIGHT, dealer, ordered, place, riffles
+from .permutations import (
+    ALL,
+    BITS,
+    BLOCK,
+    COPIED,
+    DEALT,
+    GROUP,
+    IN_PLACE,
+    ORDERED,
+    SHUFFLED,
+    STRAIGHT,
+    dealer,
+    place,
+    riffles,
+)  # fmt: skip
 
 
 class MiniBatch(NamedTuple):
@@ -77,73 +92,88 @@ def share(part: tuple[int, int, int], count: int) -> tuple[int, int]:
     >>> share((1, 2, 3), 30), share((2, 3, 3), 100_000)
     ((10, 20), (66656, 100000))
     """
-    start, stop, whole = part
+    return ends(*part, count, count > BLOCK * GROUP)
+
+
+@register_jitable
+def ends(start, stop, whole, count, blocks):
+    """Where a part of `count` samples begins and ends, in whole blocks if `blocks`."""
     first, last = count * start // whole, count * stop // whole
-    if count <= BLOCK * GROUP:
+    if not blocks:
         return first, last
     return first // BLOCK * BLOCK, last if stop == whole else last // BLOCK * BLOCK
 
 
-class Shard:
-    """Samples of a training copy, in the engine's own order.
+def way(samples: int, wide: bool) -> int:
+    """How so many are gone through. They are `wide` if a block of them hardly ever names a row
+    twice: then it does not matter which of a block comes first."""
+    if samples <= BLOCK * GROUP:
+        return SHUFFLED
+    return IN_PLACE if wide else DEALT
 
-    `threads` calls a function with each of a list of arguments, `jobs` at a time: the samples are
-    riffled by it. Without `rng` they are taken to be riffled already. They are `wide` if a block of
-    them hardly ever names a row twice: then it does not matter which of a block comes first.
-    """
+
+def room(way: int, samples: int, index: np.ndarray, targets: np.ndarray) -> tuple:
+    """Where the next samples are put, or their order: what `hand` takes."""
+    held = 0 if way == IN_PLACE else min(samples, GROUP * BLOCK)
+    return (
+        np.empty(2 * GROUP if way == IN_PLACE else 0, np.int64),
+        np.empty((held, index.shape[1]), index.dtype), np.empty(held, targets.dtype),
+    )  # fmt: skip
+
+
+class Shard:
+    """Samples of a training copy, in the engine's own order. Without `rng` they are taken to be
+    riffled already."""
 
     def __init__(
         self, index: np.ndarray, targets: np.ndarray, rng: np.random.Generator | None,
-        threads: Callable, jobs: int = 1, wide: bool = False,
+        wide: bool = False,
     ):  # fmt: skip
         self.index, self.targets, self._wide = index, targets, wide
-        self._shuffle, riffle, self._deal = dealer(index.shape[1])
-        half = len(targets) // 2
-        parts = list(pairwise(half * k // jobs for k in range(jobs + 1)))
-        for turn, key in riffles(rng, len(targets)) if rng else ():
-            how = np.int64(turn), np.uint64(key)
-            threads(lambda part, how=how: riffle(index, targets, *how, *part), parts)
+        if rng:
+            riffle(index, targets, rng)
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def mini_batches(self, key: np.uint64, start: int, stop: int) -> Iterator[MiniBatch]:
         """Samples start .. stop of an order that a key names: copies, or if it is all the same for
-        what is learned, blocks where they lie. Each is valid until the next."""
-        copied = not self._wide or len(self) <= BLOCK * GROUP
-        return self._copied(key, start, stop) if copied else self._in_place(key, start, stop)
-
-    def _copied(self, key: np.uint64, start: int, stop: int) -> Iterator[MiniBatch]:
-        return (MiniBatch(chunk.index, chunk.targets) for chunk in self.dealt(key, start, stop))
-
-    def _in_place(self, key: np.uint64, start: int, stop: int) -> Iterator[MiniBatch]:
-        blocks, size = len(self) // BLOCK, 2 * GROUP
-        for first in range(start // BLOCK, min(stop // BLOCK, blocks), size):
-            order = np.empty(min(size, stop // BLOCK - first), np.int64)
-            ordered(blocks, key, first, order)
-            yield MiniBatch(self.index, self.targets, order, BITS)
-        if stop % BLOCK:
-            rest = slice(blocks * BLOCK, stop)
-            yield MiniBatch(self.index[rest], self.targets[rest])
+        what is learned, blocks where they lie. Each is valid until the next. In all but small
+        shards, both are whole blocks from the front, or the end."""
+        return self.hands(way(len(self), self._wide), key, start, stop)
 
     def dealt(self, key: np.uint64, start: int, stop: int) -> Iterator[Chunk]:
-        """Samples start .. stop of the order that a key names. In all but small shards, both are
-        whole blocks from the front, or the end."""
-        m, even = len(self), min(stop, len(self) // BLOCK * BLOCK)
-        room = min(stop - start, GROUP * BLOCK)
-        index = np.empty((room, self.index.shape[1]), self.index.dtype)
-        targets = np.empty(room, self.targets.dtype)
-        if m <= BLOCK * GROUP:
-            self._shuffle(self.index, self.targets, key, start, index, targets)
-            yield Chunk(index, targets)
-            return
-        for first in range(start, even, room):
-            count = min(room, even - first)
-            out = Chunk(index[:count], targets[:count])
-            self._deal(self.index, self.targets, key, first // BLOCK, *out)
-            yield out
-        if even < stop:  # fewer than a block are left over
-            yield Chunk(self.index[even:].copy(), self.targets[even:].copy())
+        """The same, always copied."""
+        hands = self.hands(way(len(self), wide=False), key, start, stop)
+        return (Chunk(batch.index, batch.targets) for batch in hands)
+
+    def hands(self, way: int, key: np.uint64, start: int, stop: int) -> Iterator[MiniBatch]:
+        """The same in a given way."""
+        own, (*_, hand) = (self.index, self.targets), dealer(self.index.shape[1])
+        order, *held = kept = room(way, stop - start, *own)
+        while start < stop:
+            end, what = hand(*own, key, start, stop, way, *kept)
+            if what == ORDERED:
+                yield MiniBatch(*own, order[: (end - start) // BLOCK], BITS)
+            elif what == COPIED:
+                yield MiniBatch(held[0][: end - start], held[1][: end - start])
+            else:
+                yield MiniBatch(self.index[start:end], self.targets[start:end])
+            start = end
+
+
+def riffle(
+    index: np.ndarray, targets: np.ndarray, rng: np.random.Generator,
+    threads: Callable = lambda work, parts: [work(part) for part in parts], jobs: int = 1,
+) -> None:  # fmt: skip
+    """Part neighbours, in place. `threads` calls a function with each of a list of arguments, so
+    many at a time."""
+    _, once, *_ = dealer(index.shape[1])
+    half = len(targets) // 2
+    parts = list(pairwise(half * k // jobs for k in range(jobs + 1)))
+    for turn, key in riffles(rng, len(targets)):
+        how = np.int64(turn), np.uint64(key)
+        threads(lambda part, how=how: once(index, targets, *how, *part), parts)
 
 
 def draw_key(rng: np.random.Generator) -> np.uint64:

@@ -15,13 +15,28 @@ import numpy as np
 from numba import types
 from numba.extending import overload, register_jitable
 
-from ...core.losses import LOSSES, Loss, sigmoid
+from ...core.losses import LOSSES, Loss, sigmoid, weight
 from . import permutations as orders
 from . import prefetch as memory
+from . import turns as meetings
 from .intrinsics import WIDTHS, bodies, load, store, total, totals, zeros
-from .permutations import fetch_block, fetch_targets, place
+from .permutations import (
+    ALL,
+    BITS,
+    BLOCK,
+    COPIED,
+    DEALT,
+    IN_PLACE,
+    ORDERED,
+    fetch_block,
+    fetch_targets,
+    loops,
+    place,
+)  # fmt: skip
 from .plain import FAST
 from .prefetch import ahead, fetch
+from .sample_order import ends
+from .turns import end_turn, next_turn
 
 
 def _jit(function):
@@ -40,7 +55,7 @@ def _compiled(factory, name: str, width: int, **options):
     loss = LOSSES[name]
     # Numba's disk cache looks at this file and at what a kernel closes over, and takes functions by
     # their name: without the hash an edited loss would run as its old binary.
-    parts = loss.slope, memory, orders, bodies
+    parts = loss.slope, memory, orders, meetings, ends, bodies
     source = "".join(map(inspect.getsource, parts))
     version = hashlib.sha256(source.encode()).hexdigest()
     return factory(loss, register_jitable(loss.slope), width, version, **options)
@@ -71,6 +86,14 @@ def _sigmoid(z):
 
         return rational
     return sigmoid
+
+
+@overload(weight)
+def _weight(y):
+    if isinstance(y, types.Complex):
+        return lambda y: y.imag
+    one = np.float32(1) if y == types.float32 else 1.0
+    return lambda y: one
 
 
 def _coefficients(loss: Loss):
@@ -120,7 +143,7 @@ def _parts(loss: Loss, width: int):
     return form, scales, move, step
 
 
-def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, far: bool = False):
+def _steps(loss: Loss, slope, width: int, capped: bool, far: bool):
     """Steps with a frozen diagonal P: `steps[m]` is alpha P for the m-th row of a sample, and alpha
     alone makes it plain SGD. Returns the sum of squared slopes.
 
@@ -132,9 +155,8 @@ def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, fa
     W = width or WIDTHS[-1]
     form, scales, move, step = _parts(loss, W)
 
-    @_jit
+    @register_jitable
     def run(X, steps, cap, index, targets, order, shift):
-        _ = version  # part of the cache key
         r, real, lead = X.shape[1], X.dtype.type, ahead(X, third + 1)
         whole = 0 if width else r // W * W
         size, last, squares = min(index.shape[0], 1 << shift), index.shape[0] - 1, 0.0
@@ -162,15 +184,69 @@ def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, fa
                     if capped:
                         h = h + move(end, u, v)[1]
                 score, lever = totals(z, h) if capped else (total(z), cap)
-                g = real(slope(score, targets[t]))
-                squares += g * g
+                g, w = real(slope(score, targets[t].real)), weight(targets[t])
+                squares += w * g * g
+                g *= w
                 if capped:  # without a branch, which would be guessed wrong now and then
-                    g *= cap / max(lever, cap)
+                    g *= cap / max(w * lever, cap)
                 for q in range(0, whole, W):
                     step(X, scales(steps, q, W), g, rows, q, W)
                 if width or whole < r:
                     step(X, end, g, rows, whole, r - whole)
         return squares
+
+    return run
+
+
+def rounds(loss: Loss, slope, width: int, version: str, capped: bool = False, far: bool = False):
+    """Steps on the samples of a `MiniBatch`. Returns the sum of squared slopes."""
+    steps_on = _steps(loss, slope, width, capped, far)
+
+    @_jit
+    def run(X, steps, cap, index, targets, order, shift):
+        _ = version  # part of the cache key
+        return steps_on(X, steps, cap, index, targets, order, shift)
+
+    return run
+
+
+def turns(loss: Loss, slope, width: int, version: str, capped: bool = False, far: bool = False):
+    """Steps on samples of many shards, one for each group of every visit, as one of several threads
+    (turns.py): of visit visits[k] that part of its shards which parts[k] says. What each turn adds
+    to the sum of squared slopes is added to sums[k, group]."""
+    steps_on, (*_, hand) = _steps(loss, slope, width, capped, far), loops(loss.arity)
+
+    @_jit
+    def run(thread, threads, state, frozen, samples, starts, plan, key, way, room, sums):
+        _ = version  # part of the cache key
+        (X, steps, cap), (index, targets), (groups, owner, visits, parts) = frozen, samples, plan
+        order, held_index, held_targets = room
+        straight = np.array([BLOCK])
+        while True:
+            k, g = next_turn(state, thread, threads, groups, owner, visits)
+            if k < 0:
+                return
+            shard = visits[k] * groups.shape[1] + g
+            begin, end = starts[shard], starts[shard + 1]
+            own_index, own_targets = index[begin:end], targets[begin:end]
+            whole = way in (DEALT, IN_PLACE)
+            at, stop = ends(parts[k, 0], parts[k, 1], parts[k, 2], end - begin, whole)
+            squares = sums[k, g]
+            while at < stop:
+                last, what = hand(
+                    own_index, own_targets, key, at, stop, way, order, held_index, held_targets
+                )
+                some_index, some_targets, some, shift = own_index, own_targets, straight, ALL
+                if what == ORDERED:
+                    some, shift = order[: (last - at) // BLOCK], BITS
+                elif what == COPIED:
+                    some_index, some_targets = held_index[: last - at], held_targets[: last - at]
+                else:
+                    some_index, some_targets = own_index[at:last], own_targets[at:last]
+                squares += steps_on(X, steps, cap, some_index, some_targets, some, shift)
+                at = last
+            sums[k, g] = squares
+            end_turn(state, groups, g)
 
     return run
 
@@ -257,8 +333,9 @@ def sampled(loss: Loss, slope, width: int, version: str):
                     u[q] += a[m] * before[m, q]
                     v[q] += b[m] * before[m, q]
                 z += u[q] * v[q]
-            g = slope(z, targets[t])
-            total += g * g
+            g, w = slope(z, targets[t].real), weight(targets[t])
+            total += w * g * g
+            g *= w
             for m in range(arity):
                 other = (1 - left_right[m]) % sides
                 for p in range(r):

@@ -10,7 +10,8 @@ from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.losses import Loss
 from ...core.observations import Chunk, Observations
-from ..base import Engine, Samples, SoftmaxRound, SquaredRound
+from ..base import Engine, Samples, SoftmaxRound, SquaredRound, residuals
+from ..cpu.engine import CpuEngine
 from . import choices as choice_rounds
 from . import kernels as cuda_kernels
 from . import samples as cuda_data
@@ -36,22 +37,27 @@ class CudaEngine(Engine):
 
     in_flight : how many samples are worked on at the same time; by default what the data allows.
     memory : bytes of GPU memory to use; by default what is free.
+    n_jobs : threads of the host, for what is computed there.
     """
 
     scored_at_once = 1 << 24  # a block costs a few launches, however few its samples are
     block_of_choices = 2  # times as many: a block costs six launches, whatever its size
     longest = 256  # a round of 32 d is over before the host has prepared the next
 
-    def __init__(self, in_flight: int | None = None, memory: int | None = None):
+    def __init__(self, in_flight: int | None = None, memory: int | None = None, n_jobs: int = 1):
         why = cuda_kernels.unavailable()
         if why:
             raise ValueError(f"device='cuda': {why}")
-        self.in_flight, self.memory = in_flight, memory
+        self.in_flight, self.memory, self._host = in_flight, memory, CpuEngine(n_jobs)
         self.repairs = 0
         self._busiest = 0.0
         self._choices: tuple = (None, ())
         self._blocks: choice_rounds.Blocks | None = None
         self._processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+
+    @property
+    def host(self) -> CpuEngine:
+        return self._host
 
     def put(self, X: np.ndarray) -> Any:
         """X on the GPU, its rows a multiple of 16 bytes apart."""
@@ -75,6 +81,8 @@ class CudaEngine(Engine):
     def get(self, X: Any) -> np.ndarray:
         return X if isinstance(X, np.ndarray) else cupy.ascontiguousarray(X).get()
 
+    local = get
+
     def finite(self, X: Any, index: Any) -> bool:
         if index.size < len(X):
             X = X[index].reshape(-1, X.shape[1])
@@ -84,10 +92,47 @@ class CudaEngine(Engine):
         """The rows that an index names."""
         return X[cupy.asarray(index)].get()
 
+    def set_rows(self, X: Any, index: np.ndarray, rows: np.ndarray) -> None:
+        X[cupy.asarray(index)] = cupy.asarray(rows, X.dtype)
+
+    def tally(
+        self, factors: Factors, loss: Loss, data: Any, without: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(data.index, np.ndarray):
+            return super().tally(factors, loss, data, without)
+        d = len(factors.X)
+        total, count = cupy.zeros(d), cupy.zeros(d)
+        skipped = None if without is None else cupy.asarray(without)
+        for start in range(0, len(data), cuda_data.CHUNK):
+            part = slice(start, start + cuda_data.CHUNK)
+            index, targets = data.index[part], data.targets[part]
+            if skipped is not None:
+                kept = ~skipped[index].any(axis=1)
+                index, targets = index[kept], targets[kept]
+            if not len(index):
+                continue
+            squares = residuals(self.scores(factors, index, loss), targets) ** 2
+            for column in range(index.shape[1]):
+                named = cupy.ascontiguousarray(index[:, column])
+                total += cupy.bincount(named, squares, d)
+                count += cupy.bincount(named, minlength=d)
+        return total.get(), count.get()
+
+    def naming(self, data: Any, rows: np.ndarray) -> Chunk:
+        if isinstance(data.index, np.ndarray):
+            return super().naming(data, rows)
+        chosen, found = cupy.asarray(rows), []
+        for start in range(0, len(data), cuda_data.CHUNK):
+            part = slice(start, start + cuda_data.CHUNK)
+            once = cupy.flatnonzero(chosen[data.index[part]].sum(axis=1) == 1)
+            found.append((data.index[part][once].get(), data.targets[part][once].get()))
+        return Chunk(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> Samples:
         """A shuffled training copy whose indices point into the stacked X: on the GPU if it fits
         there twice (once while it is moved), else in host memory."""
         index, targets = observations.index, observations.targets
+        dtype = _type(dtype, targets)
         each = index.shape[1] * index.itemsize + np.dtype(dtype).itemsize
         if 2 * each * len(targets) <= self._room():
             moved = _sent(index)
@@ -111,11 +156,13 @@ class CudaEngine(Engine):
         """One pass with a frozen diagonal P; returns the sum of squared slopes."""
         X, r, n = self._laid_out(factors), factors.rank, len(samples)
         index = cupy.asarray(samples.index, order="C")
-        targets = cupy.asarray(samples.targets, X.dtype)
+        weighted = samples.targets.dtype.kind == "c"
+        targets = cupy.asarray(samples.targets, _type(X.dtype, samples.targets))
         padding = np.zeros(cuda_kernels.stride(r, X.dtype) - r)
         frozen = _by_value(np.concatenate([P, padding, rates, [cap]]).astype(X.dtype))
         total = cupy.zeros(1)
-        kernel = cuda_kernels.step("run", loss.name, r, X.dtype, index.dtype, cap < np.inf)
+        how = X.dtype, index.dtype, cap < np.inf, weighted
+        kernel = cuda_kernels.step("run", loss.name, r, *how)
         shape = self._launch(min(n, self.flight(factors, P, rates, loss)), factors)
         kernel(*shape, (X, frozen, index, targets, np.int64(n), total))
         return float(total.get()[0])
@@ -232,6 +279,11 @@ def _sent(array: Any) -> Any:
     there = cupy.empty(array.shape, array.dtype)
     there.set(np.ascontiguousarray(array))
     return there
+
+
+def _type(dtype, targets: Any) -> np.dtype:
+    """Of targets, which are complex where they have weights."""
+    return np.result_type(dtype, np.complex64) if targets.dtype.kind == "c" else np.dtype(dtype)
 
 
 def _by_value(array: np.ndarray) -> np.ndarray:

@@ -23,6 +23,8 @@ SMALL = 16  # up to this rank a change of basis travels with the launch, in 2 KB
 RANKS = 256  # a thread holds its part of three rows in registers, which ends about here
 
 _REAL = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+# Targets that have weights, as whoever moves them about sees them.
+_REAL |= {np.dtype(np.complex64): "float2", np.dtype(np.complex128): "double2"}
 _ROW = {np.dtype(np.int32): "int", np.dtype(np.int64): "long long"}
 
 
@@ -54,13 +56,18 @@ def lanes(rank: int, dtype) -> int:
 
 
 @cache
-def step(name: str, loss: str, rank: int, dtype, row, capped: bool = False) -> Any:
+def step(
+    name: str, loss: str, rank: int, dtype, row, capped: bool = False, weighted: bool = False
+) -> Any:
     """`run`, `scores` or `slopes` of a loss."""
-    return _step(loss, rank, np.dtype(dtype), np.dtype(row), capped).get_function(name)
+    how = np.dtype(dtype), np.dtype(row), capped, weighted
+    return _step(loss, rank, *how).get_function(name)
 
 
 @cache
-def _step(name: str, rank: int, dtype: np.dtype, row: np.dtype, capped: bool) -> Any:
+def _step(
+    name: str, rank: int, dtype: np.dtype, row: np.dtype, capped: bool, weighted: bool
+) -> Any:
     loss = LOSSES[name]
     constants = {
         "ARITY": loss.arity,
@@ -69,6 +76,7 @@ def _step(name: str, rank: int, dtype: np.dtype, row: np.dtype, capped: bool) ->
         "COEF_A": _braces(loss.a),
         "COEF_B": _braces(loss.b),
         "CAPPED": int(capped),
+        "WEIGHTED": int(weighted),
     }
     slope = f"__device__ real slope(real z, real y) {{ return {loss.cuda}; }}"
     return _compiled("step.cu", constants, dtype, row, slope)

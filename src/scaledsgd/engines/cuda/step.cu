@@ -1,7 +1,7 @@
 // One step body for all losses. A sample is worked on by LANES neighbouring threads, of which each
 // holds 16-byte pieces of the sample's rows; what the table says of a loss is defined ahead of this
-// file (cuda_kernels.py): real, row_t, ARITY, COEF_A, COEF_B, slope(z, y), CAPPED, and the shape of a
-// row: LD numbers, zeros past the rank.
+// file (cuda_kernels.py): real, row_t, ARITY, COEF_A, COEF_B, slope(z, y), CAPPED, WEIGHTED, and the
+// shape of a row: LD numbers, zeros past the rank.
 
 constexpr int VEC = 16 / sizeof(real);
 constexpr int PIECES = (LD / VEC + LANES - 1) / LANES;  // of a row, held by one thread
@@ -106,6 +106,16 @@ __device__ real reach(const real (&x)[ARITY][PIECES][VEC], const real (&P)[PIECE
     return group.sum(h);
 }
 
+// A target, and the weight beside it if samples have weights.
+struct Target {
+    real y = 0, weight = 1;
+
+    __device__ void take(const real* targets, long long t) {  // read once
+        y = __ldcs(targets + (WEIGHTED ? 2 * t : t));
+        if (WEIGHTED) weight = __ldcs(targets + 2 * t + 1);
+    }
+};
+
 struct Frozen {  // for a round; comes with the launch, so that there is no copy to wait for
     real P[LD];  // diagonal
     real rates[ARITY];  // alpha for each row that a sample names
@@ -126,25 +136,26 @@ run(real* X, const __grid_constant__ Frozen frozen, const row_t* index, const re
     for (int m = 0; m < ARITY; ++m) rates[m] = frozen.rates[m];
     double squares = 0;
     row_t next[ARITY];
-    real y = 0;
+    Target target;
     if (group.number < n) {
         name(next, index, group.number);
-        y = __ldcs(targets + group.number);
+        target.take(targets, group.number);
     }
     for (long long t = group.number; t < n; t += group.stride) {
         row_t rows[ARITY];
 #pragma unroll
         for (int m = 0; m < ARITY; ++m) rows[m] = next[m];
-        const real seen = y;
+        const Target seen = target;
         // The next sample's names come from afar, so they set out before this one is worked on.
         if (t + group.stride < n) {
             name(next, index, t + group.stride);
-            y = __ldcs(targets + t + group.stride);
+            target.take(targets, t + group.stride);
         }
-        real g = slope(score(x, X, rows, group), seen);
-        if (group.lane == 0) squares += double(g) * double(g);
+        real g = slope(score(x, X, rows, group), seen.y);
+        if (group.lane == 0) squares += double(seen.weight) * double(g) * double(g);
+        g *= seen.weight;
         if (CAPPED) {
-            const real h = reach(x, P, rates, group);
+            const real h = seen.weight * reach(x, P, rates, group);
             if (h > frozen.cap) g *= frozen.cap / h;
         }
 #pragma unroll

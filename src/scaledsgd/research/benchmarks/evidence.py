@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ... import DistanceCompleter, MatrixCompleter
+from ...core.losses import sigmoid
 from ...core.observations import Observations
 from ...io.progress_bar import progress_bar
 from ...training.history import Progress
@@ -206,6 +207,88 @@ def _draw_noise(facts: list[dict]) -> Figure:
         axes.set_xlim(0.9, max(1.1, 1.02 * max(ratios)))
         axes.grid(axis="y", visible=False)
         return picture
+
+
+# --- Bits ---------------------------------------------------------------------------------------
+
+_KNOWN = 0.15  # of the entries, each a bit
+_SHARES = tuple(np.geomspace(0.9, 0.15, 14))  # of the norm at which nothing is learned
+
+
+def bits(quick: bool, n_jobs: int) -> Result:
+    """Bits of a weak signal, against the best nuclear norm."""
+    sizes = ((100, 2),) if quick else ((300, 3), (300, 5))
+    jobs = [(d, r, seed) for d, r in sizes for seed in range(1 if quick else 3)]
+    rows, facts = [], []
+    for (d, r, seed), case in zip(jobs, mapped(bits_case, jobs, n_jobs, "bits"), strict=True):
+        facts.append({"d": d, "r": r, "seed": seed} | case)
+        ratio = case["auto"] / case["nuclear norm"]
+        rows.append([f"d = {d}, r = {r}, seed {seed}", *(f"{error:.4f}" for error in case.values()),
+                     f"{ratio:.3f}"])  # fmt: skip
+    ratios = [case["auto"] / case["nuclear norm"] for case in facts]
+    with report.look():
+        picture = Figure(figsize=(9, 1.2 + 0.35 * len(facts)), layout="constrained")
+        axes = picture.subplots()
+        axes.barh(range(len(facts)), ratios, color=report.BLUE, height=0.6)
+        axes.axvline(1.02, color=report.ORANGE, linestyle="--", linewidth=2.2)
+        axes.set_yticks(range(len(facts)), [row[0] for row in rows])
+        axes.set(xlabel="error of auto / best nuclear norm (dashed: 1.02)", xlim=(0.8, 1.1))
+        axes.set_ylim(len(facts) - 0.5, -0.5)
+        axes.grid(axis="y", visible=False)
+    return Result(
+        "Bits",
+        f"{_KNOWN:.0%} of the entries of a matrix of rank r and standard deviation 1, each a bit "
+        "that is 1 with the probability sigma(M). Root mean square error of the probabilities of "
+        "all entries: of 1/2, of the defaults with rank='auto', rank r and 2r, and of the nuclear "
+        f"norm with the best of {len(_SHARES)} weights, found by looking at the truth.",
+        ["problem", "1/2", "nuclear norm", "auto", "rank r", "rank 2r", "auto / nuclear norm"],
+        rows,
+        picture,
+        "Error of the defaults as a multiple of that of the best nuclear norm.",
+        {"cases": facts},
+    )
+
+
+def bits_case(job: tuple) -> dict[str, float]:
+    """Errors of the probabilities."""
+    d, r, seed = job
+    rng = np.random.default_rng([d, r, seed])
+    left, right = rng.standard_normal((2, d, r))
+    truth = sigmoid(left @ right.T / np.sqrt(r))
+    i, j = np.nonzero(rng.random((d, d)) < _KNOWN)
+    y = (rng.random(len(i)) < truth[i, j]).astype(np.float64)
+    seen = Observations.pairs(i, j, y, shape=(d, d), loss="logistic")
+
+    def ours(rank: int | str) -> float:
+        model = MatrixCompleter(rank, loss="logistic", random_state=seed).fit(seen)
+        return rms(model.row_factors_ @ model.column_factors_.T)
+
+    def rms(z: np.ndarray) -> float:
+        return float(np.sqrt(np.mean((sigmoid(z) - truth) ** 2)))
+
+    errors = {"1/2": rms(np.zeros((d, d))), "nuclear norm": min(map(rms, _nuclear(i, j, y, d)))}
+    return errors | {"auto": ours("auto"), "rank r": ours(r), "rank 2r": ours(2 * r)}
+
+
+def _nuclear(i, j, y, d: int, steps: int = 60):
+    """Matrices that minimise the logistic loss and a falling multiple of the nuclear norm: by
+    accelerated proximal gradients, each from the last one."""
+    known, Y, M = np.zeros((d, d), bool), np.zeros((d, d)), np.zeros((d, d))
+    known[i, j], Y[i, j] = True, y
+    most = np.linalg.norm(np.where(known, 0.5 - Y, 0), 2)
+    for share in _SHARES:
+        Z, t = M, 1.0
+        for _ in range(steps):
+            U, s, V = np.linalg.svd(Z - 4 * np.where(known, sigmoid(Z) - Y, 0), full_matrices=False)
+            new, after = (
+                (U * np.maximum(s - 4 * share * most, 0)) @ V,
+                (1 + np.sqrt(1 + 4 * t * t)) / 2,
+            )
+            moved, Z = np.linalg.norm(new - M), new + (t - 1) / after * (new - M)
+            M, t = new, after
+            if moved <= 1e-3 * np.linalg.norm(M):
+                break
+        yield M
 
 
 # --- Distances ----------------------------------------------------------------------------------

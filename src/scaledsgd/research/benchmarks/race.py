@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from ... import ItemRanker, MatrixCompleter
 from ...core.factors import Factors
 from ...core.observations import Observations
 from ...engines.cpu.engine import CpuEngine
-from ...engines.cpu.sample_order import MiniBatch
+from ...engines.cpu.permutations import UNCHANGED
 from ...io.progress_bar import progress_bar
 
 USERS, ITEMS = 162_000, 62_000  # of MovieLens-25M
@@ -81,8 +80,7 @@ def steps(seen: Observations, rank: int, threads: int = 1) -> Run:
     factors = Factors.start(seen.shape, rank, symmetric=seen.symmetric, dtype="float32", seed=0)
     shift = [side * factors.begin for side in seen.loss.sides]
     data = engine.samples(seen, shift, np.float32, rng)
-    for shard in data.shards:
-        setattr(shard, "mini_batches", partial(_straight, shard))  # noqa: B010 (another's method)
+    data.way = UNCHANGED
     P, rates = np.full(rank, 1e-9), np.ones(seen.loss.arity)
 
     def run(epochs: int):
@@ -91,10 +89,6 @@ def steps(seen: Observations, rank: int, threads: int = 1) -> Run:
                 engine.run(factors, P, rates, seen.loss, chunk)
 
     return run
-
-
-def _straight(shard, key, start: int, stop: int, *_) -> Iterator[MiniBatch]:
-    yield MiniBatch(shard.index[start:stop], shard.targets[start:stop])
 
 
 # --- Others --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from ... import MatrixCompleter
 from ...core.observations import Observations
+from ...engines.cpu.crew import one_thread_each
 from ...io.progress_bar import progress_bar
 from ...io.readers import InputError, open_file
 from .. import report
@@ -27,6 +28,7 @@ SETS = {
     "jester": ("jester/ratings.parquet", "user", "joke", "rating"),
 }
 _TEST = 0.1  # of the ratings, and of the others for validation
+_NINETY = 1.645  # deviations to either side of a Gaussian's middle
 _AS_GOOD, _AS_FAST = 1.002, 0.5  # what is promised: of the best rival's error, and of its time
 
 
@@ -43,6 +45,11 @@ class Ratings(NamedTuple):
         order = np.random.default_rng(seed).permutation(len(self.y))
         cut = int(_TEST * len(order))
         return self._some(order[cut:]), self._some(order[:cut])
+
+    def of_some_users(self, share: float) -> Ratings:
+        """All ratings of a share of the users."""
+        chosen = np.random.default_rng(2).random(self.shape[0]) < share
+        return self._some(np.flatnonzero(chosen[self.i]))
 
     def _some(self, at: np.ndarray) -> Ratings:
         return Ratings(self.i[at], self.j[at], self.y[at], self.shape)
@@ -71,11 +78,19 @@ def load(name: str, folder: Path) -> Ratings:
 Predict = Callable[[Ratings], np.ndarray]
 
 
-def _ours(train: Ratings, seed: int) -> Predict:
+def _ours(train: Ratings, seed: int) -> tuple[Predict, float, Callable[[Ratings], float]]:
+    """Also which share of ratings lies within intervals of 90%."""
     model = MatrixCompleter("auto", random_state=seed)
     seen = Observations.pairs(train.i, train.j, train.y, shape=train.shape)
+    clock = time.process_time()
     model.fit(seen)
-    return lambda test: model.predict((test.i, test.j))
+    seconds = time.process_time() - clock
+
+    def covered(test: Ratings) -> float:
+        z, std = model.predict((test.i, test.j), return_std=True)
+        return float(np.mean(np.abs(z - test.y) < _NINETY * std))
+
+    return lambda test: model.predict((test.i, test.j)), seconds, covered
 
 
 def _cornac(train: Ratings, seed: int, rank: int, rate: float, ridge: float, epochs: int):
@@ -86,11 +101,11 @@ def _cornac(train: Ratings, seed: int, rank: int, rate: float, ridge: float, epo
     )
     model = cornac.models.MF(
         k=rank, learning_rate=rate, lambda_reg=ridge, max_iter=epochs, use_bias=True, seed=seed,
-        verbose=False,
+        verbose=False, num_threads=1,
     )  # fmt: skip
-    clock = time.perf_counter()
+    clock = time.process_time()
     model.fit(data)
-    seconds = time.perf_counter() - clock
+    seconds = time.process_time() - clock
 
     def placed(rows: int, known: dict, factors: Any, biases: Any):
         """With a row of zeros for whoever was not there."""
@@ -114,9 +129,9 @@ def _surprise(train: Ratings, seed: int, rank: int, rate: float, ridge: float, e
     reader = Reader(rating_scale=(train.y.min(), train.y.max()))
     data = Dataset.load_from_df(frame, reader).build_full_trainset()
     model = SVD(n_factors=rank, n_epochs=epochs, lr_all=rate, reg_all=ridge, random_state=seed)
-    clock = time.perf_counter()
+    clock = time.process_time()
     model.fit(data)
-    seconds = time.perf_counter() - clock
+    seconds = time.process_time() - clock
     m, n = train.shape
     L, R, b, c = np.zeros((m, rank)), np.zeros((n, rank)), np.zeros(m), np.zeros(n)
     users = [data.to_raw_uid(u) for u in range(data.n_users)]
@@ -132,11 +147,11 @@ def _als(train: Ratings, seed: int, rank: int, weighted: bool, ridge: float, swe
     rng = np.random.default_rng(seed)
     L, R = np.zeros((train.shape[0], rank + 1)), rng.normal(0, 0.1, (train.shape[1], rank + 1))
     R[:, -1] = 0
-    clock = time.perf_counter()
+    clock = time.process_time()
     for _ in range(sweeps):
         _half(A.indptr, A.indices, A.data, R, ridge, weighted, L)
         _half(B.indptr, B.indices, B.data, L, ridge, weighted, R)
-    seconds = time.perf_counter() - clock
+    seconds = time.process_time() - clock
     return _predictor(mean, L[:, -1], R[:, -1], L[:, :-1], R[:, :-1]), seconds
 
 
@@ -200,8 +215,9 @@ RIVALS = {
          "ridge": (0.05, 0.1, 0.3, 3.0, 10.0, 30.0, 100.0, 300.0), "sweeps": (10,)},
     ),
 }  # fmt: skip
-# Of more than so many ratings the others would take hours: some settings less, and slower steps.
-_MANY = 500_000
+# Of more than so many ratings the others would take hours: some settings less, and slower steps,
+# chosen on the ratings of a share of the users.
+_MANY, _USERS = 500_000, 0.1
 _LARGE = {
     "cornac, biased MF": {"rank": (10, 50), "rate": (0.002, 0.005), "epochs": (30,)},
     "Surprise, SVD": {"rank": (20,), "rate": (0.002, 0.005), "epochs": (20,)},
@@ -214,21 +230,24 @@ def compared(name: str, folder: Path, seeds: int, quick: bool) -> Result:
     """Everybody on one data set."""
     data = load(name, folder)
     found: dict[str, dict[str, Any]] = {
-        "ours, defaults": {"setting": "rank auto", "errors": [], "seconds": []}
+        "ours, defaults": {"setting": "rank auto", "errors": [], "seconds": [], "covered": []}
     }
     train, _ = data.split(0)
+    large = len(data.y) > _MANY
+    searched = train.of_some_users(_USERS) if large else train
     for rival, (fit, settings) in RIVALS.items():
-        settings = settings | (_LARGE[rival] if len(data.y) > _MANY else {})
+        settings = settings | (_LARGE[rival] if large else {})
         small = {name: _QUICK.get(name, values) for name, values in settings.items()}
         try:
-            best = _chosen(rival, Rival(fit, small if quick else settings), train)
+            best = _chosen(rival, Rival(fit, small if quick else settings), searched)
         except ImportError as why:
             found[rival] = {"setting": f"not here: {why.name}", "errors": [], "seconds": []}
             continue
         found[rival] = {"setting": best, "errors": [], "seconds": []}
     with progress_bar(f"{name}, seeds", seeds) as advance:
         for seed in range(seeds):
-            _all_once(found, data, seed)
+            with one_thread_each():
+                _all_once(found, data, seed)
             advance(1)
     return _told(name, data, found, seeds)
 
@@ -253,9 +272,8 @@ def _all_once(found: dict, data: Ratings, seed: int) -> None:
         elif name.startswith("ours"):
             if seed == 0:
                 _ours(train, seed)  # kernels are compiled, or loaded, before the clock starts
-            clock = time.perf_counter()
-            predict = _ours(train, seed)
-            seconds = time.perf_counter() - clock
+            predict, seconds, covered = _ours(train, seed)
+            facts["covered"].append(covered(test))
         else:
             continue
         facts["errors"].append(_rmse(predict, train, test))
@@ -282,19 +300,24 @@ def _told(name: str, data: Ratings, found: dict, seeds: int) -> Result:
          if isinstance(facts["setting"], dict) else facts["setting"]]
         for who, facts in (ours, *others)
     ]  # fmt: skip
+    part = " by a tenth of the users" if len(data.y) > _MANY else ""
+    covered = float(np.mean(ours[1]["covered"]))
     holds = {"error": ratio <= _AS_GOOD, "time": pace <= _AS_FAST}
     return Result(
         f"Ratings: {name}",
         f"{len(data.y):,} ratings by {data.shape[0]:,} of {data.shape[1]:,}, a tenth of them to be "
         f"predicted, {seeds} seeds. Settings of the others are the best of a grid on a tenth of "
-        f"the training ratings. Ours has {ratio:.4f} times the error of the best of them ({best}), "
-        f"in {pace:.2f} times its training time; promised are {_AS_GOOD} and {_AS_FAST}.",
-        ["method", "error", "seconds", "settings"],
+        f"the training ratings{part}. Ours has {ratio:.4f} times the error of the best of them "
+        f"({best}), in {pace:.2f} times its training time: of all, seconds of the processor while "
+        "it learns, on one thread, from data that are in its own form already; "
+        f"promised are {_AS_GOOD} and {_AS_FAST}. Its intervals of 90% hold {covered:.1%}.",
+        ["method", "error", "CPU seconds", "settings"],
         rows,
         _draw(mean, name),
         "Root mean square error, the mean over the seeds.",
         {"error": mean, "seconds": seconds, "best_rival": best, "ratio": ratio, "pace": pace,
-         "holds": holds, "settings": {who: facts["setting"] for who, facts in found.items()}},
+         "covered": covered, "holds": holds,
+         "settings": {who: facts["setting"] for who, facts in found.items()}},
         in_words=True,
     )  # fmt: skip
 

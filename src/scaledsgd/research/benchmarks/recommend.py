@@ -8,6 +8,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -21,12 +22,15 @@ from ...core.factors import Factors
 from ...core.linalg import unit
 from ...engines.base import open_engine
 from ...io.progress_bar import progress_bar
+from ...recommend.neighbours import Neighbours
+from ...recommend.search import Search
 from ...training.choice_trainer import WARM_EPOCHS, ChoicePolicy, ChoiceTrainer
+from ...training.history import DivergenceError
 from .. import report
 from ..demo import Result
-from .recommend_adam import Adam
 from .recommend_data import Data, K
 from .recommend_peers import PEERS, How, Outcome, by_vectors, contest
+from .recommend_rivals import Rival
 
 RECALL, NDCG = f"recall@{K}", f"ndcg@{K}"
 _COLUMNS = {"user": "user", "item": "item"}
@@ -42,12 +46,13 @@ def fitted(data: Data, how: How, table: dict | None = None, **settings) -> Recom
         return model.fit(table or data.events(), **_COLUMNS)
 
 
-def measured(model: Recommender, data: Data) -> dict[str, float]:
-    """What it recommends to everybody, measured on the test part; nothing to whom it does not
-    know."""
-    known = model.user_ids.find(data.users) >= 0
+def measured(model: Recommender, data: Data, sides: tuple | None = None) -> dict[str, float]:
+    """What it recommends to everybody, by its vectors or by these, measured on the test part;
+    nothing to whom it does not know."""
+    rows = model.user_ids.find(data.users)
     found = np.full((len(data.users), K), -1, np.int64)
-    found[known], _ = model.recommend(data.users[known], min(K, len(model.item_ids)))
+    best, _ = model.recommend_to_rows(rows[rows >= 0], min(K, len(model.item_ids)), sides=sides)
+    found[rows >= 0, : best.shape[1]] = np.where(best >= 0, model.item_ids.names()[best], -1)
     return data.measures(found)
 
 
@@ -65,21 +70,19 @@ class Watch:
         clock, epoch = time.perf_counter(), int(told.epoch)
         if self.model and self.epochs(epoch):
             angle = self.model.policy_.by_angle and epoch > WARM_EPOCHS
-            names = (self.model.user_ids.names(), self.model.item_ids.names())
-            value = _ndcg(self.data, told.factors.sides, angle, names)
+            sides = [unit(side) if angle else side for side in told.factors.sides]
+            value = measured(self.model, self.data, (sides[0], sides[1]))[NDCG]
             self.curve.append((epoch, float(self.model.history_["seconds"][-1]), value))
         self.spent += time.perf_counter() - clock
 
 
-def _ndcg(data: Data, vectors, angle: bool = False, names=None) -> float:
-    """NDCG of vectors of users and of items, whose rows are in the order of these numbers."""
-    sides = []
-    for size, side, at in zip(data.train.shape, vectors, names or (None, None), strict=True):
-        table = np.full((size, side.shape[1]), 0.0, np.float32)
-        table[slice(None) if at is None else at.astype(np.int64)] = unit(side) if angle else side
-        sides.append(table)
-    found = by_vectors(*sides)(data.users, data.seen(data.users))
-    return data.measures(found)[NDCG]
+def _ndcg(data: Data, vectors, local: Neighbours | None = None) -> float:
+    """NDCG of vectors of users and of items, and of what neighbours say."""
+    (users, items), seen = vectors, data.seen(data.users)
+    if local is None:
+        return data.measures(by_vectors(users, items)(data.users, seen))[NDCG]
+    had = (*seen, np.ones(len(seen[1])))
+    return data.measures(local.top_k(Search(items), users[data.users], K, had, seen)[0])[NDCG]
 
 
 # --- The table -----------------------------------------------------------------------------------
@@ -89,9 +92,8 @@ def table(data: Data, how: How) -> Result:
     """Ours against others: quality, and the seconds that it takes."""
     with threadpool_limits(how.jobs):
         mine, curves = _ours(data, how)
-        asked = PEERS if how.peers else ("popularity",)
-        skipped = {name: why for name in asked if (why := PEERS[name].skipped(data, how))}
-        others = {name: contest(name, data, how) for name in asked if name not in skipped}
+        skipped = {name: why for name in how.peers if (why := PEERS[name].skipped(data, how))}
+        others = {name: contest(name, data, how) for name in how.peers if name not in skipped}
     runs, curve = mine | others, curves["ours"] or curves["ours, squared"]
     rows, facts = [], []
     for name, run in runs.items():
@@ -144,9 +146,10 @@ def _ours(data: Data, how: How) -> tuple[dict[str, Outcome], dict[str, list]]:
             warnings.simplefilter("ignore", RuntimeWarning)
             model.fit(data.events(), **_COLUMNS)
         whole = time.perf_counter() - clock - watch.spent
-        seconds = float(model.history_["seconds"][-1])
-        runs[name] = Outcome(measured(model, data), seconds, whole - seconds, _found(model))
-        curves[name] = watch.curve
+        seconds, told = float(model.history_["seconds"][-1]), measured(model, data)
+        runs[name] = Outcome(told, seconds, whole - seconds, _found(model))
+        # What neighbours say comes last.
+        curves[name] = [*watch.curve, (len(model.history_), seconds, told[NDCG])]
     return runs, curves
 
 
@@ -154,7 +157,8 @@ def _found(model: Recommender) -> dict:
     """What the search of a model chose."""
     policy, epochs = asdict(model.policy_), len(model.history_)
     softmax = ("cosine", "tau", "c", "dot_ridge") if policy["loss"] == "softmax" else ()
-    names = ("loss", "alpha0", "ridge", *softmax)
+    local = ("neighbours", "local_ridge", "blend") if policy["neighbours"] else ("neighbours",)
+    names = ("loss", "alpha0", "ridge", *softmax, *local)
     return {name: policy[name] for name in names} | {"epochs": epochs}
 
 
@@ -192,11 +196,15 @@ def grid(data: Data, how: How) -> Result:
     warm.warm_up(choices)
     taus, cs = (_TAUS[::2], _CS[::3]) if how.quick else (_TAUS, _CS)
 
+    local = None
+    if policy.neighbours:
+        local = Neighbours.of(choices, policy.neighbours, policy.local_ridge).times(policy.blend)
+
     def ndcg(**changes) -> float:
         run = warm.copy(**changes)
         if run.policy.loss == "softmax":
             run.descend(choices, _GRID_EPOCHS)
-        return _ndcg(data, run.vectors())
+        return _ndcg(data, run.vectors(), local)
 
     own = ndcg(loss=model.policy_.loss)
     found: dict[str, np.ndarray] = {}
@@ -220,7 +228,8 @@ def grid(data: Data, how: How) -> Result:
     ]
     return Result(
         f"Found settings against a grid, {data.name}",
-        f"NDCG@{K} on the test part after {_GRID_EPOCHS} epochs from one warm start. What the "
+        f"NDCG@{K} on the test part after {_GRID_EPOCHS} epochs from one warm start, with the "
+        "neighbours that the search found. What the "
         f"search found ({_words(_found(model))}) has {own:.4f}, which is {own / best:.1%} of the "
         f"best of the grid, seen on the test part: {best:.4f} ({where}).",
         [f"NDCG@{K}", *(f"contrast {c}" for c in cs)], rows, _draw_grid(found, taus, cs),
@@ -275,58 +284,70 @@ def epochs(data: Data, how: How) -> Result:
 # --- Its steps -----------------------------------------------------------------------------------
 
 _LENGTH = 0.8  # of a row when cosines begin, as in training
-_RATES = {  # two decades each: of our usual step, and of Adam's
-    "ScaledSGD": (0.3, 1.0, 3.0, 10.0, 30.0),
-    "SGD": (10.0, 30.0, 100.0, 300.0, 1000.0),
-    "Adam": (0.001, 0.003, 0.01, 0.03, 0.1),
+# Two decades each, of our usual step and of theirs.
+_RATES = {
+    "softmax": {
+        "ScaledSGD": (0.3, 1.0, 3.0, 10.0, 30.0),
+        "SGD": (10.0, 30.0, 100.0, 300.0, 1000.0),
+        "Adam": (0.001, 0.003, 0.01, 0.03, 0.1),
+    },
+    "squared": {
+        "ScaledSGD": (0.1, 0.3, 1.0, 3.0, 10.0),
+        "SGD": (0.003, 0.01, 0.03, 0.1, 0.3),
+        "Adam": (0.001, 0.003, 0.01, 0.03, 0.1),
+    },
 }
 
 
 def optimisers(data: Data, how: How) -> Result:
-    """ScaledSGD against SGD and Adam on the same softmax, from the same random start."""
+    """ScaledSGD against SGD and Adam on the same losses, from the same random start."""
     length = 3 if how.quick else 10
     # Many choices carry a lower temperature: some such as the search finds.
     tau = 0.2 if data.train.nnz < 2e5 else 0.1
     policies = {
-        "dot products with a ridge": ChoicePolicy(cosine=False, tau=0.2, c=1.0, dot_ridge=1.0),
-        "cosines": ChoicePolicy(tau=tau, c=1.1),
+        "squared loss": ChoicePolicy(loss="squared"),
+        "softmax, products": ChoicePolicy(cosine=False, tau=0.2, c=1.0, dot_ridge=1.0),
+        "softmax, cosines": ChoicePolicy(tau=tau, c=1.1),
     }
     rows, facts, curves = [], {}, {}
-    with progress_bar("optimisers", 4 * sum(map(len, _RATES.values()))) as advance:
-        for product, policy in policies.items():
+    runs = sum(len(rates) for p in policies.values() for rates in _RATES[p.loss].values())
+    with progress_bar("optimisers", 2 * runs) as advance:
+        for loss, policy in policies.items():
             whole, half = (_raced(data, policy, how, n, advance) for n in (length, length // 2))
-            for name in _RATES:
+            for name in whole:
                 ends = [found[name]["ndcg"][-1] for found in (half, whole)]
-                rows.append([f"{product}: {name}", f"{whole[name]['step']:g}",
+                rows.append([f"{loss}: {name}", f"{whole[name]['step']:g}",
                              *(f"{end:.4f}" for end in ends)])  # fmt: skip
-            share = half["ScaledSGD"]["ndcg"][-1] / whole["SGD"]["ndcg"][-1]
-            facts[product] = {"whole": whole, "half": half, "share_of_sgd_in_half": share}
-            curves[product] = {name: found["ndcg"] for name, found in whole.items()}
-            curves[product][f"ScaledSGD, {length // 2} epochs"] = half["ScaledSGD"]["ndcg"]
-    shares = [facts[product]["share_of_sgd_in_half"] for product in policies]
+            share = half["ScaledSGD"]["ndcg"][-1] / max(whole["SGD"]["ndcg"][-1], 1e-12)
+            facts[loss] = {"whole": whole, "half": half, "share_of_sgd_in_half": share}
+            curves[loss] = {name: found["ndcg"] for name, found in whole.items()}
+            curves[loss][f"ScaledSGD, {length // 2} epochs"] = half["ScaledSGD"]["ndcg"]
+    shares = [facts[loss]["share_of_sgd_in_half"] for loss in policies]
     return Result(
         f"Optimisers, {data.name}",
-        "The sampled softmax with dot products (temperature 0.2, contrast 1, ridge 1) and with "
-        f"cosines (temperature {tau}, contrast 1.1), 1024 negatives, rank {how.rank}, from one "
-        f"random start, {length // 2} or {length} epochs in which steps fall to nothing; for each "
-        f"the best of {len(_RATES['SGD'])} steps over two decades, by the final NDCG@{K} of the "
-        f"test part. In half of SGD's epochs ScaledSGD reaches {shares[0]:.1%} of its end with "
-        f"products, {shares[1]:.1%} with cosines, whose rows of unit length leave P little to do.",
+        "The whole-data squared loss (alpha_0 0.1, ridge 2), and the sampled softmax with dot "
+        "products (temperature 0.2, contrast 1, ridge 1) and with cosines "
+        f"(temperature {tau}, contrast 1.1), 1024 negatives, rank {how.rank}, from one "
+        f"random start, {length // 2} or {length} epochs in which steps fall; for each "
+        f"the best of {len(_RATES['softmax']['SGD'])} steps over two decades, by the final "
+        f"NDCG@{K} of the test part. In half of SGD's epochs ScaledSGD reaches {shares[0]:.1%} of "
+        f"its end with the squared loss, {shares[1]:.1%} with the softmax of products, "
+        f"{shares[2]:.1%} with that of cosines, whose rows of unit length leave P little to do.",
         ["", "step", f"{length // 2} epochs", f"{length} epochs"], rows,
         _draw_optimisers(curves, f"{data.name}, rank {how.rank}"),
         f"NDCG@{K} of the test part after each epoch; thin, where SGD ends.",
-        {"data": _sizes(data), "how": how._asdict(), "products": facts},
+        {"data": _sizes(data), "how": how._asdict(), "losses": facts},
     )  # fmt: skip
 
 
 def _raced(data: Data, policy: ChoicePolicy, how: How, length: int, advance) -> dict[str, dict]:
     """The best step of each method and its NDCG after each epoch, and all that were tried."""
     found = {}
-    for name, rates in _RATES.items():
+    for name, rates in _RATES[policy.loss].items():
         tried = {}
         for rate in rates[::2] if how.quick else rates:
             step = replace(policy, scaled=name == "ScaledSGD", rate=rate)
-            tried[rate] = _descent(data, step, how, length, adam=name == "Adam")
+            tried[rate] = _descent(data, step, how, length, name)
             advance(1)
         best = max(tried, key=lambda rate, tried=tried: tried[rate][-1])
         found[name] = {"step": best, "ndcg": tried[best], "tried": tried}
@@ -335,36 +356,39 @@ def _raced(data: Data, policy: ChoicePolicy, how: How, length: int, advance) -> 
 
 def _draw_optimisers(curves: dict[str, dict[str, list[float]]], title: str) -> Figure:
     with report.look():
-        picture = Figure(figsize=(10, 4), layout="constrained")
+        picture = Figure(figsize=(12, 4), layout="constrained")
         panels = picture.subplots(1, len(curves), sharey=True)
-        for axes, (product, methods) in zip(panels, curves.items(), strict=True):
+        for axes, (loss, methods) in zip(panels, curves.items(), strict=True):
             thin = report.LINES[0] | {"linewidth": 1.0, "marker": "."}
             lines = (*report.LINES[:3], thin)  # the last is ScaledSGD, too, in half of the epochs
             for (name, curve), line in zip(methods.items(), lines, strict=True):
                 axes.plot(range(1, len(curve) + 1), curve, label=name, **line)
             axes.axhline(methods["SGD"][-1], color=report.GREY, linewidth=0.8)
-            axes.set(xlabel="epochs", title=product)
+            axes.set(xlabel="epochs", title=loss)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         panels[0].set_ylabel(f"NDCG@{K}")
         panels[0].set_ylim(bottom=0)
-        panels[1].legend(loc="lower right")
-        picture.suptitle(f"Sampled softmax on {title}")
+        panels[-1].legend(loc="lower right")
+        picture.suptitle(title)
         return picture
 
 
-def _descent(data: Data, policy: ChoicePolicy, how: How, length: int, adam=False) -> list[float]:
-    """NDCG after each epoch of the softmax from a random start."""
-    trainer, choices = _trainer(data, policy, how), data.choices()
-    _begin(trainer, choices, warm=False)
-    run = Adam(trainer, policy.rate) if adam else trainer
-    curve = []
-    for k in range(length):
-        with np.errstate(all="ignore"):  # a step that is too long is a result
-            run.softmax_epoch(choices, k / length, (k + 1) / length)
-        vectors = trainer.vectors()
-        fine = all(np.isfinite(side).all() for side in vectors)
-        curve.append(_ndcg(data, vectors) if fine else 0.0)
-    return curve
+def _descent(data: Data, policy: ChoicePolicy, how: How, length: int, name: str) -> list[float]:
+    """NDCG after each epoch from a random start; nothing where a step is too long."""
+    trainer, choices, curve = _trainer(data, policy, how), data.choices(), []
+    ours = name == "ScaledSGD" or (name == "SGD" and policy.loss == "softmax")
+    run = trainer if ours else Rival(trainer, policy.rate, adam=name == "Adam")
+    if policy.loss == "squared":
+        passes = run.warming(choices, length)
+    else:
+        _begin(trainer, choices, warm=False)
+        passes = (run.softmax_epoch(choices, k / length, (k + 1) / length) for k in range(length))
+    with np.errstate(all="ignore"), suppress(DivergenceError):
+        for _ in passes:
+            vectors = trainer.vectors()
+            fine = all(np.isfinite(side).all() for side in vectors)
+            curve.append(_ndcg(data, vectors) if fine else 0.0)
+    return curve + [0.0] * (length - len(curve))
 
 
 def _begin(trainer: ChoiceTrainer, choices: Choices, warm: bool) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import product
 from typing import Any, NamedTuple
@@ -30,7 +32,7 @@ class How(NamedTuple):
     seed: int = 0
     jobs: int = 2
     quick: bool = False
-    peers: bool = True
+    peers: tuple[str, ...] = ("popularity",)
     ease_items: int = EASE_ITEMS
 
     def settings(self) -> dict[str, Any]:
@@ -109,34 +111,16 @@ def ease(train: Table, how: How, *, ridge: float) -> Model:
     return by_scores(lambda who: X[who] @ G, X.shape[1])
 
 
-def implicit_als(
-    train: Table, how: How, *, regularization: float, alpha: float, iterations: int
-) -> Model:
-    from implicit.cpu.als import (  # pyright: ignore[reportMissingImports]
-        AlternatingLeastSquares,
-    )
-
-    model = AlternatingLeastSquares(
-        factors=how.rank, regularization=regularization, alpha=alpha, iterations=iterations,
-        num_threads=how.jobs, random_state=how.seed,
-    )  # fmt: skip
+def implicit_peer(train: Table, how: How, *, module: str, name: str, **settings: float) -> Model:
+    """One of implicit's models."""
+    peer = getattr(import_module(f"implicit.cpu.{module}"), name)
+    model = peer(factors=how.rank, num_threads=how.jobs, random_state=how.seed, **settings)
     model.fit(sp.csr_matrix(train, dtype=np.float32), show_progress=False)
     return by_vectors(model.user_factors, model.item_factors)
 
 
-def implicit_bpr(
-    train: Table, how: How, *, learning_rate: float, regularization: float, iterations: int
-) -> Model:
-    from implicit.cpu.bpr import (  # pyright: ignore[reportMissingImports]
-        BayesianPersonalizedRanking,
-    )
-
-    model = BayesianPersonalizedRanking(
-        factors=how.rank, learning_rate=learning_rate, regularization=regularization,
-        iterations=iterations, num_threads=how.jobs, random_state=how.seed,
-    )  # fmt: skip
-    model.fit(sp.csr_matrix(train, dtype=np.float32), show_progress=False)
-    return by_vectors(model.user_factors, model.item_factors)
+implicit_als = partial(implicit_peer, module="als", name="AlternatingLeastSquares")
+implicit_bpr = partial(implicit_peer, module="bpr", name="BayesianPersonalizedRanking")
 
 
 def cornac_bpr(

@@ -34,7 +34,10 @@ RIDGES = (0.3, 0.2)  # in units of als.complete: the best pair of eight between 
 # thousandth, whether the other is 1e-5 need not be asked.
 _WORTH_ASKING = 1e-3
 
-_GAUSS_NEWTON, _INNER = 50, 500  # steps of GNMR, and of the least squares in each
+# GNMR: steps; iterations of the least squares in the first, from one to the next, and at most; and
+# after how many steps that leave more than this of the residual it ends.
+_OUTER, _INNER, _GROWTH, _MOST = 100, 20, 1.5, 2000
+_HARDLY, _STUCK = 0.99, 15
 
 _HUGE = 1e60  # the square of a product of such factors still fits a float64
 
@@ -56,9 +59,9 @@ class Problem(NamedTuple):
     def size(self) -> float:
         return float(np.sqrt(np.mean(self.targets**2)))
 
-    def observations(self) -> Observations:
-        i, j = self.index.T
-        return Observations.pairs(i, j, self.targets, shape=self.shape, symmetric=self.symmetric)
+    def observations(self, loss: str = "squared") -> Observations:
+        (i, j), how = self.index.T, {"shape": self.shape, "symmetric": self.symmetric}
+        return Observations.pairs(i, j, self.targets, loss=loss, **how)
 
     def entries(self) -> sp.csr_array:
         """As a sparse matrix, both halves of it if symmetric."""
@@ -149,11 +152,11 @@ class Outcome(NamedTuple):
     setting: str = ""
 
 
-def auto(problem: Problem, rank: int, seed: int) -> Outcome:
+def auto(problem: Problem, rank: int, seed: int, **settings: Any) -> Outcome:
     """The defaults, with rank="auto" for a rank of 0. What counts is the state that the estimator
     is left in."""
     watch = Watch(problem, stop=False)
-    model = fit(problem, rank or "auto", seed, [watch])
+    model = fit(problem, rank or "auto", seed, [watch], **settings)
     error = problem.error(model.row_factors_, model.column_factors_)
     if model.intercept_ or model.row_bias_.any():  # a model of another kind
         error = np.inf
@@ -186,7 +189,7 @@ def fit(
         # How a run ended is a result here, and is reported as such.
         warnings.simplefilter("ignore")
         with suppress(DivergenceError):
-            model.fit(problem.observations())
+            model.fit(problem.observations(model.loss))
     return model
 
 
@@ -203,34 +206,47 @@ def alternating(problem: Problem, rank: int, seed: int) -> Outcome:
 
 
 def gauss_newton(problem: Problem, rank: int, seed: int) -> Outcome:
-    """Gauss-Newton on both factors with the update of least norm (GNMR, after Zilber and Nadler),
-    from the spectral start. With more directions than there are it takes minutes: not tried."""
+    """Gauss-Newton on both factors with the solution of least norm (GNMR, after Zilber and Nadler),
+    from the spectral start, at the better of its two variants: the update has the least norm, or
+    the factors themselves. It is told the rank: with more directions than there are it is not
+    tried."""
     if rank != problem.left.shape[1]:
         return Outcome(np.inf, None, "not tried")
-    entries = problem.entries().tocoo()
-    (i, j), y, (m, n) = entries.coords, entries.data, problem.shape
-    right = als.spectral_start(sp.csr_array(entries), rank, seed)
-    known = len(y) / (m * n)
-    left = (sp.csr_array(entries) @ right) / known / np.maximum((right**2).sum(axis=0), 1e-300)
-    watch, count = Watch(problem, stop=True), np.arange(len(y))
-    for _ in range(_GAUSS_NEWTON):
+    return best_of(_gauss_newton(problem, rank, whole) for whole in (False, True))
+
+
+def _gauss_newton(problem: Problem, rank: int, whole: bool) -> Outcome:
+    """Args: whole, whether the factors rather than their update have the least norm."""
+    entries = problem.entries()
+    (i, j), y, (m, n) = entries.tocoo().coords, entries.tocoo().data, problem.shape
+    U, S, Vt = sp.linalg.svds(entries, k=rank, rng=np.random.default_rng(0))
+    root = np.sqrt(S * (m * n / len(y)))
+    left, right = U * root, Vt.T * root
+    at = [*(i * rank + q for q in range(rank)), *((m + j) * rank + q for q in range(rank))]
+    rows, columns = np.tile(np.arange(len(y)), 2 * rank), np.concatenate(at)
+    watch, lowest, stuck, inner = Watch(problem, stop=True), np.inf, 0, _INNER
+    for _ in range(_OUTER):
         T, U, _ = balance(left.T @ left, right.T @ right)
         left, right = left @ T, right @ U
-        e = y - np.einsum("tr,tr->t", left[i], right[j])
-        if watch.sees(left, right) or np.abs(e).max() < 1e-14 * np.abs(y).max():
+        z = np.einsum("tr,tr->t", left[i], right[j])
+        rest = float(np.linalg.norm(y - z) / np.linalg.norm(y))
+        stuck = 0 if rest < _HARDLY * lowest else stuck + 1
+        lowest = min(lowest, rest)
+        if watch.sees(left, right) or rest < 1e-14 or stuck > _STUCK:
             break
-        columns = [*(i * rank + q for q in range(rank)), *((m + j) * rank + q for q in range(rank))]
-        values = [*right[j].T, *left[i].T]
-        rows = np.tile(count, 2 * rank)
-        J = sp.csr_array(
-            (np.concatenate(values), (rows, np.concatenate(columns))),
-            shape=(len(y), (m + n) * rank),
-        )
-        step = sp.linalg.lsmr(J, e, atol=1e-12, btol=1e-12, maxiter=_INNER)[0].reshape(m + n, rank)
-        left, right = left + step[:m], right + step[m:]
-        if not np.isfinite(left).all():
+        # Columns of length one: how large directions are does not matter to the least squares.
+        (own, P), (other, Q) = np.linalg.qr(left), np.linalg.qr(right)
+        values = np.concatenate([*other[j].T, *own[i].T])
+        J = sp.csr_array((values, (rows, columns)), shape=(len(y), (m + n) * rank))
+        goal = y + z if whole else y - z
+        found = sp.linalg.lsqr(J, goal, atol=1e-15, btol=1e-15, conlim=0, iter_lim=int(inner))[0]
+        found = found.reshape(m + n, rank)
+        step = np.linalg.solve(Q, found[:m].T).T, np.linalg.solve(P, found[m:].T).T
+        left, right = step if whole else (left + step[0], right + step[1])
+        if not (np.isfinite(left).all() and np.isfinite(right).all()):
             break
-    return Outcome(watch.best, watch.reached)
+        inner = min(_GROWTH * inner, _MOST)
+    return Outcome(watch.best, watch.reached, "factors" if whole else "update")
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Outcome:
@@ -249,6 +265,7 @@ def best_of(outcomes: Iterable[Outcome]) -> Outcome:
 
 METHODS: dict[str, Callable[[Problem, int, int], Outcome]] = {
     "auto": auto,
+    "huber": partial(auto, loss="huber"),
     "ALS": alternating,
     "GNMR": gauss_newton,
     "ScaledSGD": partial(stepped, True),

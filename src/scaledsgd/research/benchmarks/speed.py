@@ -3,10 +3,12 @@ and as problems grow."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -14,10 +16,11 @@ from ...core.linalg import aligned
 from ...core.observations import Observations
 from ...engines.base import describe
 from ...engines.cpu.engine import NEAR
+from ...io.progress_bar import progress_bar
 from .. import report
 from ..demo import Result
-from .growth import growth
 from .race import ITEMS, PEERS, USERS, comparisons, missing, ours, race, skewed, steps
+from .threads import by_threads, touching
 
 RANKS = (3, 8, 16, 32, 64, 128)
 
@@ -143,9 +146,13 @@ _MODES = {"squared": {}, "bpr": {"mode": "user-item"}}
 
 
 def _events(ratings) -> Observations:
-    """Choices as comparisons with any item."""
+    """Choices as comparisons with any other item.
+
+    >>> bool((_events((np.zeros(ITEMS, int), np.arange(ITEMS), None)).targets == 1).all())
+    True
+    """
     user, item, _ = ratings
-    other = np.random.default_rng(0).integers(0, ITEMS, len(item))
+    other = (item + np.random.default_rng(0).integers(1, ITEMS, len(item))) % ITEMS
     return Observations.triplets(user, item, other, shape=(USERS, ITEMS), symmetric=False)
 
 
@@ -163,7 +170,7 @@ def limits(size: Size, n_jobs: int, device: str) -> Result:
         seen = Observations(index, np.ones(len(index), np.float32), (d, d), "squared", True)
         X = aligned(d, rank, np.float32)
         X[...] = 1.0
-        touch = _touching(rank, X.nbytes > NEAR)
+        touch = touching(rank, X.nbytes > NEAR)
 
         def least(epochs: int, X=X, index=index, touch=touch):
             for _ in range(epochs):
@@ -188,26 +195,6 @@ def limits(size: Size, n_jobs: int, device: str) -> Result:
         ["", "step, ns", "rows alone, ns", "of the limit"], rows, _bars(labels, bars),
         "Million samples a second.", {"rows": facts},
     )  # fmt: skip
-
-
-def _touching(rank: int, far: bool):
-    from ...engines.cpu.intrinsics import WIDTHS, load, store
-    from ...engines.cpu.prefetch import ahead, fetch
-
-    width = next((width for width in WIDTHS if rank <= width), WIDTHS[-1])
-
-    @numba.njit(nogil=True)
-    def touch(X, index, factor):
-        r, last, lead = X.shape[1], len(index) - 1, ahead(X, 2)
-        for t in range(len(index)):
-            if far:
-                fetch(X, index, min(t + lead, last), 0, False)
-            i, j = index[t, 0], index[t, 1]
-            for q in range(0, r, width):
-                store(X, i, q, r - q, factor * load(X, i, q, r - q, width))
-                store(X, j, q, r - q, factor * load(X, j, q, r - q, width))
-
-    return touch
 
 
 # --- What is not steps ---------------------------------------------------------------------------
@@ -243,12 +230,107 @@ def shares(size: Size, n_jobs: int, device: str) -> Result:
     )  # fmt: skip
 
 
+# --- Growth ---------------------------------------------------------------------------------------
+
+
+class Axis(NamedTuple):
+    """One of d, n and r grows while the others rest."""
+
+    name: str
+    values: tuple[int, ...]
+    case: Callable[[int], tuple[int, int, int]]  # d, n, r
+    fitted: float = 0.0  # from this value on the exponent is taken
+
+
+AXES = (
+    Axis("rows d", (10**3, 10**4, 10**5, 10**6, 10**7), lambda d: (d, 5_000_000, 16), 1e4),
+    Axis("samples n", (10**5, 10**6, 10**7, 10**8), lambda n: (ITEMS, n, 3)),
+    Axis("rank r", (1, 4, 16, 64, 256), lambda r: (ITEMS, 2_000_000, r)),
+)
+
+
+def measured(d: int, n: int, r: int) -> dict[str, float]:
+    """Seconds of an epoch, and the memory that training takes beyond its input, in a process of
+    its own."""
+    code = f"import sys; from {__name__} import _measure; _measure(*sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(d), str(n), str(r)], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"d = {d}, n = {n}, r = {r}: {done.stderr.splitlines()[-1:]}")
+    return json.loads(done.stdout)
+
+
+def _measure(*case: str) -> None:
+    import resource
+
+    d, n, r = map(int, case)
+    rng = np.random.default_rng(0)
+    index = rng.integers(0, d, (n, 2), dtype=np.int32)
+    seen = Observations(index, np.ones(n, np.float32), (d, d), "squared", True)
+    ours(Observations(index[:9], np.ones(9, np.float32), (d, d), "squared", True), r)(1)
+    with open("/proc/self/statm") as file:
+        before = int(file.read().split()[1]) * resource.getpagesize()
+    (pace,) = race({"ours": ours(seen, r)}, 3).values()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"seconds": pace.epoch, "bytes": max(0, peak - before)}))
+
+
+def growth(size: Size, n_jobs: int, device: str) -> Result:
+    """Time and memory against d, n and r, and the exponents of their growth."""
+    rows, facts = [], {}
+    for axis in AXES:
+        values = axis.values[:2] if size is QUICK else axis.values
+        found = []
+        with progress_bar(f"growth with {axis.name}", len(values)) as advance:
+            for value in values:
+                found.append(measured(*axis.case(value)))
+                advance(1)
+        kept = [n for n, value in enumerate(values) if value >= axis.fitted]
+        times, sizes = ([one[key] for one in found] for key in ("seconds", "bytes"))
+        power = _power([values[n] for n in kept], [times[n] for n in kept])
+        facts[axis.name] = {"values": values, "seconds": times, "bytes": sizes, "exponent": power}
+        rows += [
+            [f"{axis.name} = {value:,}", f"{1e9 * t / axis.case(value)[1]:.1f}", f"{b / 1e6:,.0f}"]
+            for value, t, b in zip(values, times, sizes, strict=True)
+        ]
+        rows.append([f"exponent of time in {axis.name}", f"{power:.2f}", ""])
+    return Result(
+        "Growth",
+        "Squared loss, symmetric, one thread: nanoseconds a sample in whole epochs, and megabytes "
+        "that training takes beyond its input.",
+        ["", "ns a sample", "MB"], rows, _draw_growth(facts),
+        "Seconds of an epoch; dashed, the fitted power.", facts,
+    )  # fmt: skip
+
+
+def _power(x, y) -> float:
+    """The exponent of y = c x^p, by least squares of the logarithms."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 else np.nan
+
+
+def _draw_growth(facts: dict) -> Figure:
+    with report.look():
+        picture = Figure(figsize=(10, 3.8), layout="constrained")
+        for axes, (name, fact) in zip(picture.subplots(1, len(facts)), facts.items(), strict=True):
+            x, y = np.array(fact["values"], float), np.array(fact["seconds"])
+            axes.loglog(x, y, "o-", color=report.BLUE)
+            axes.loglog(x, y[-1] * (x / x[-1]) ** fact["exponent"], "--", color=report.GREY)
+            axes.set(xlabel=name, title=f"exponent {fact['exponent']:.2f}")
+        picture.axes[0].set_ylabel("seconds an epoch")
+        return picture
+
+
 # --- All of it -----------------------------------------------------------------------------------
 
 PARTS: dict[str, Callable[[Size, int, str], Result]] = {
     "rates": rates,
     "limits": limits,
     "shares": shares,
-    "growth": lambda size, n_jobs, device: growth(size is QUICK),
+    "growth": growth,
     "peers": peers,
+    "threads": lambda size, n_jobs, device: by_threads(
+        2 * size.samples, tuple(r for r in size.ranks if r in _THREADED), size.repeats, n_jobs
+    ),
 }
+_THREADED = (3, 16, 64)

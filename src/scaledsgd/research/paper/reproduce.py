@@ -11,14 +11,14 @@ from pathlib import Path
 
 from ...io.atomic import replace_file
 from .. import report
-from . import beyond, drift, matrices, rankings
+from . import beyond, matrices, rankings
 from .runs import Outcome
 from .settings import FIGURES, MatrixFigure, Options
 
 BEYOND: dict[str, Callable[[Options], Outcome]] = {
     "kappa": beyond.kappa,
     "coherence": beyond.coherence,
-    "drift": drift.drift,
+    "drift": beyond.drift,
 }
 NAMES = (*FIGURES, *BEYOND)
 

@@ -71,9 +71,10 @@ let asking = null;
 
 function takeToken() {
   const found = location.hash.match(/^#token=(.+)$/);
-  if (!found) return;
+  if (!found) return false;
   sessionStorage.setItem(KEY, decodeURIComponent(found[1]));
   history.replaceState(null, "", location.pathname);
+  return true;
 }
 
 /** Ask for a token, once for all who need it. */
@@ -151,8 +152,11 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   planes.forEach((one) => one.draw());
 });
 
+/** To one digit: where an axis begins there is also its first number. */
+const rounded = (v, how) => { const unit = 10 ** Math.floor(Math.log10(v)); return how(v / unit) * unit; };
 const logged = (values) => values.every((v) => v == null || v > 0);
-const ticks = (_, values) => values.map((v) => (v == null ? "" : number(v)));
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 }); // what fits beside an axis
+const ticks = (_, values) => values.map((v) => (v == null ? "" : Math.abs(v) >= 1e4 ? compact.format(v) : number(v)));
 
 // --- A plane of points ---------------------------------------------------------------------------
 
@@ -227,17 +231,20 @@ function plane(place, label, onpick = () => {}) {
     pen.globalAlpha = 1;
     pen.font = "12px system-ui, sans-serif";
     pen.textBaseline = "middle";
-    const taken = [[W - 52, 0, W, 130]]; // the tools
+    const taken = [[W - 52, 0, W, 130]]; // the tools, and names
+    const dots = seen.filter((p) => p.kind).map((p) => [toX(p) - 5, toY(p) - 5, toX(p) + 5, toY(p) + 5]);
+    const clear = (box, others) => others.every((b) => box[0] >= b[2] || box[2] <= b[0] || box[1] >= b[3] || box[3] <= b[1]);
     const wanted = [...seen].reverse().sort((a, b) => order.indexOf(b.kind) - order.indexOf(a.kind) || b.size - a.size);
     let left = names;
     for (const p of wanted) {
       if (!p.kind && left <= 0) continue;
       const text = p.name.length > 28 ? `${p.name.slice(0, 27)}…` : p.name;
       const width = pen.measureText(text).width, y = toY(p);
-      const x = toX(p) + 9 + width > W - 4 ? toX(p) - 9 - width : toX(p) + 9;
-      const box = [x - 3, y - 8, x + width + 3, y + 8];
-      if (taken.some((b) => box[0] < b[2] && box[2] > b[0] && box[1] < b[3] && box[3] > b[1])) continue;
-      taken.push(box);
+      const around = (x) => [x - 3, y - 8, x + width + 3, y + 8];
+      const places = [toX(p) + 9, toX(p) - 9 - width].filter((x) => x > 2 && x + width < W - 2 && clear(around(x), taken));
+      const x = places.find((x) => clear(around(x), dots)) ?? (p.kind === "here" ? places[0] : undefined);
+      if (x === undefined) continue; // only the one that is asked for may hide others
+      taken.push(around(x));
       if (!p.kind) left -= 1;
       pen.lineWidth = 3;
       pen.strokeStyle = colour("paper");
@@ -282,9 +289,10 @@ function plane(place, label, onpick = () => {}) {
     tip.hidden = !p;
     if (!p) return;
     tip.textContent = p.tip || p.name;
-    const x = Math.max(60, Math.min(canvas.clientWidth - 60, toX(p)));
+    const half = tip.offsetWidth / 2 + 4; // all of it inside, at either edge
+    const x = Math.max(half, Math.min(canvas.clientWidth - half, toX(p)));
     tip.style.left = `${x}px`;
-    tip.style.top = `${Math.max(44, toY(p))}px`;
+    tip.style.top = `${Math.max(tip.offsetHeight + 16, toY(p))}px`;
   });
   canvas.addEventListener("pointerup", (event) => {
     from = null;
@@ -342,6 +350,8 @@ function finder(label, what, onpick) {
   function select(n) {
     at = n;
     [...list.children].forEach((li, k) => li.setAttribute("aria-selected", k === n));
+    if (n < 0) input.removeAttribute("aria-activedescendant");
+    else input.setAttribute("aria-activedescendant", `${list.id}-${n}`);
     list.children[n]?.scrollIntoView({ block: "nearest" });
   }
   function pick(n) {
@@ -361,7 +371,7 @@ function finder(label, what, onpick) {
       if (mine !== last) return;
       [found, of] = [told.found, text];
       list.replaceChildren(...found.map((one, n) => h("li", {
-        role: "option", "aria-selected": "false",
+        role: "option", "aria-selected": "false", id: `${list.id}-${n}`,
         onmousedown: (event) => { event.preventDefault(); pick(n); },
       }, h("span", {}, one.title || String(one.id)), one.title ? h("small", {}, String(one.id)) : null)));
       if (!found.length) list.replaceChildren(h("li", { class: "none" }, "Nothing has that in its name."));
@@ -623,8 +633,9 @@ function distances(model, refresh) {
   update();
   refresh.push(update);
   const [draw, list] = errors(model, refresh);
-  return h("div", { class: "two" }, h("section", { class: "card" }, h("h2", {}, "Points"), note, place),
-    h("div", { class: "stack" }, list), asking_entry(model), draw);
+  return h("div", { class: "two" },
+    h("div", { class: "stack" }, h("section", { class: "card" }, h("h2", {}, "Points"), note, place), asking_entry(model)),
+    h("div", { class: "stack" }, list, draw));
 }
 
 // --- Live ------------------------------------------------------------------------------------------
@@ -683,7 +694,7 @@ function living(model) {
   const zero = (name) => () => ({ ...one("events/s", name)(), scales: { ...axis().scales, y: { range: (_, low, high) => [0, Math.max(1, 1.15 * (high || 0))] } } });
   const count = Math.min(12, model.spectrum.length) || 1;
   const many = () => ({
-    ...axis(), height: 230, y: { values: ticks }, scales: { ...axis().scales, y: logged(news.all.flatMap((m) => m.spectrum.slice(0, count))) ? { distr: 3, range: (_, low, high) => [0.7 * low, 1.4 * high] } : {} },
+    ...axis(), height: 230, y: { values: ticks }, scales: { ...axis().scales, y: logged(news.all.flatMap((m) => m.spectrum.slice(0, count))) ? { distr: 3, range: (_, low, high) => [rounded(0.7 * low, Math.floor), rounded(1.4 * high, Math.ceil)] } : {} },
     series: [{}, ...Array.from({ length: count }, (_, n) => ({
       stroke: n % 2 ? colour("warm") : colour("accent"), width: 1.6, alpha: 1 - (0.65 * n) / count, points: { show: false },
     }))],
@@ -720,17 +731,18 @@ function living(model) {
 function about(model) {
   const place = h("div");
   const records = model.history.filter((one) => one.loss != null);
-  const view = h("div", { class: "grid" },
-    h("section", { class: "card" }, h("h2", {}, "How it was trained"),
-      h("p", { class: "sub" }, records.length ? `Mean loss by epoch${model.stopped ? `; ended by: ${model.stopped}` : ""}.` : ""),
-      records.length > 1 ? place : empty("A stream keeps no history of its own.")),
-    model.abilities.includes("residuals") ? null : spectrum(model),
-    h("section", { class: "card" }, h("h2", {}, "Settings"), h("p", { class: "sub" }, "As they were given; “auto” was found."),
-      h("dl", { class: "facts" }, Object.entries(model.settings).filter(([k]) => !["callbacks", "engine", "verbose"].includes(k)).flatMap(([k, v]) => [h("dt", {}, k.replaceAll("_", " ")), h("dd", {}, v == null ? "none" : String(v))]))),
-    h("section", { class: "card" }, h("h2", {}, "What was found"), h("p", { class: "sub" }, "Measures are of data that was held out."), h("dl", { class: "facts" }, Object.entries({
-      model: model.name, kind: model.kind, loss: model.loss, rows: number(model.rows), columns: number(model.columns), rank: number(model.rank),
-      ...Object.fromEntries(Object.entries(model.quality).map(([k, v]) => [k, number(v)])), snapshot: number(model.snapshot), version: model.version,
-    }).flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]))));
+  const trained = h("section", { class: "card" }, h("h2", {}, "How it was trained"),
+    h("p", { class: "sub" }, records.length ? `Mean loss by epoch${model.stopped ? `; ended by: ${model.stopped}` : ""}.` : ""),
+    records.length > 1 ? place : empty("A stream keeps no history of its own."));
+  const settings = h("section", { class: "card" }, h("h2", {}, "Settings"), h("p", { class: "sub" }, "As they were given; “auto” was found."),
+    h("dl", { class: "facts" }, Object.entries(model.settings).filter(([k]) => !["callbacks", "engine", "verbose"].includes(k)).flatMap(([k, v]) => [h("dt", {}, k.replaceAll("_", " ")), h("dd", {}, v == null ? "none" : String(v))])));
+  const found = h("section", { class: "card" }, h("h2", {}, "What was found"), h("p", { class: "sub" }, "Measures are of data that was held out."), h("dl", { class: "facts" }, Object.entries({
+    model: model.name, kind: model.kind, loss: model.loss, rows: number(model.rows), columns: number(model.columns), rank: number(model.rank),
+    ...Object.fromEntries(Object.entries(model.quality).map(([k, v]) => [k, number(v)])), snapshot: number(model.snapshot), version: model.version,
+  }).flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, v)])));
+  // Matrices and distances show their spectrum elsewhere.
+  const cards = model.abilities.includes("residuals") ? [h("div", { class: "stack" }, trained, found), settings] : [trained, spectrum(model), settings, found];
+  const view = h("div", { class: "grid" }, cards);
   let drawn = false;
   view.shown = () => {
     if (drawn || records.length < 2) return;
@@ -756,6 +768,7 @@ function glance(model) {
 
 async function start() {
   takeToken();
+  addEventListener("hashchange", () => { if (takeToken()) location.reload(); }); // the link, pasted over an open page
   let model;
   try {
     model = await api("v1/model");

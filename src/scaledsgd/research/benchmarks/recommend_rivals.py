@@ -1,9 +1,11 @@
-"""Adam (Kingma and Ba, 2015) on the sampled softmax, in NumPy: a rival of our steps.
+"""Rivals of our steps, in NumPy: SGD and Adam (Kingma and Ba, 2015) on the same losses.
 
-Only rows that a block touches are moved, and their moments kept, as frameworks do for sparse
-gradients."""
+Only rows that a block touches are moved, and of Adam their moments kept, as frameworks do for
+sparse gradients."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,7 +14,8 @@ from ...core.linalg import unit
 from ...training.choice_trainer import ChoicePolicy, ChoiceTrainer
 
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
-_BLOCK = 512  # choices
+_BLOCK, _FEW = 512, 64  # choices of the softmax, and of the squared loss
+_GRAMS = 4  # times in an epoch that the squared loss takes them anew
 
 
 def softmax_gradients(x, v, w, policy: ChoicePolicy) -> tuple[np.ndarray, ...]:
@@ -34,15 +37,51 @@ def softmax_gradients(x, v, w, policy: ChoicePolicy) -> tuple[np.ndarray, ...]:
     return tuple(found)
 
 
-class Adam:
+def squared_gradients(x, v, weights, shares, ridges, grams) -> tuple[np.ndarray, ...]:
+    """Of the whole-data squared loss in the users x (B, r) and their items v (B, r) of some
+    choices, each of which carries the share w / n of what the other entries and the ridge ask of
+    its row. shares, ridges : (2, B), grams : alpha_0 V^T V and alpha_0 U^T U."""
+    e = (weights * ((x * v).sum(axis=1) - 1))[:, None]
+    sides = zip((v, x), (x, v), shares, ridges, grams, strict=True)
+    return tuple(
+        e * other + share[:, None] * (row @ G + ridge[:, None] * row)
+        for other, row, share, ridge, G in sides
+    )
+
+
+class Rival:
     """Goes on from a trainer's factors, with its loss and its negatives.
 
     rate : the step at the beginning.
+    adam : or plain SGD.
     """
 
-    def __init__(self, trainer: ChoiceTrainer, rate: float):
-        self.trainer, self.rate, self.time = trainer, rate, 0
+    def __init__(self, trainer: ChoiceTrainer, rate: float, *, adam: bool):
+        self.trainer, self.rate, self.adam, self.time = trainer, rate, adam, 0
         self.mean, self.square = (np.zeros_like(trainer.factors.X) for _ in range(2))
+
+    def warming(self, choices: Choices, epochs: int) -> Iterator[None]:
+        """Passes of the squared loss, with a step that falls to nothing."""
+        trainer, X = self.trainer, self.trainer.factors.X
+        trainer.seen, shift = choices.row_weights(), trainer.factors.begin
+        trainer.clear_unseen()
+        ridges, done = trainer.ridges(), 0
+        for _ in range(epochs):
+            for part in np.array_split(trainer.rng.permutation(len(choices)), _GRAMS):
+                sides = trainer.factors.sides
+                grams = [trainer.policy.alpha0 * trainer.engine.gram(side) for side in sides[::-1]]
+                for block in np.array_split(part, max(1, len(part) // _FEW)):
+                    named = choices.users[block], choices.items[block]
+                    w = choices.weights[block]
+                    shares = [w / seen[at] for seen, at in zip(trainer.seen, named, strict=True)]
+                    held = [ridge[at] for ridge, at in zip(ridges, named, strict=True)]
+                    rows = np.concatenate([named[0], named[1] + shift])
+                    x, v = np.split(X[rows], 2)
+                    gradients = squared_gradients(x, v, w, shares, held, grams)
+                    left = 1 - done / (epochs * len(choices))
+                    self._move(X, rows, np.concatenate(gradients), self.rate * left)
+                    done += len(block)
+            yield
 
     def softmax_epoch(self, choices: Choices, begin: float, end: float) -> None:
         """One pass, with a step that falls from 1 - begin to 1 - end of its length."""
@@ -64,6 +103,9 @@ class Adam:
         rows, at = np.unique(rows, return_inverse=True)
         g = np.zeros((len(rows), X.shape[1]), np.float32)
         np.add.at(g, at, gradients)
+        if not self.adam:
+            X[rows] -= rate * g
+            return
         (b1, b2), m, v = _BETAS, self.mean, self.square
         m[rows] = b1 * m[rows] + (1 - b1) * g
         v[rows] = b2 * v[rows] + (1 - b2) * g * g

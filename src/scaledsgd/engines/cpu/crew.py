@@ -1,0 +1,110 @@
+"""The threads of a process: each by itself, or as a group that waits for each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from functools import cache, lru_cache
+from threading import Lock
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ...core.memory import cores
+from .intrinsics import CONCURRENT
+from .turns import counters, stop
+
+# Of threads that wait for each other at barriers all must have begun: one such group at a time
+# has the pool.
+_alone = Lock()
+
+
+class Crew:
+    """So many threads.
+
+    >>> Crew(2).each(abs, [-1, 2, -3])
+    [1, 2, 3]
+    """
+
+    def __init__(self, jobs: int):
+        self.jobs = jobs
+
+    def each(self, work: Callable, parts: list) -> list:
+        """What becomes of every part."""
+        if len(parts) <= 1:
+            return [work(part) for part in parts]
+        return list(_pool(self.jobs, os.getpid()).map(work, parts))
+
+    def together(self, work: Callable[[int, int, np.ndarray], None], groups: int) -> None:
+        """Call work(thread, threads, state) for threads that take the turns of so many groups
+        (turns.py). Should one fail, or who waits for them be interrupted, all stop after the turn
+        that they are in, and none runs on."""
+        threads, state = self.count(groups), counters(groups)
+        if threads == 1:
+            return work(0, 1, state)
+
+        def safely(thread: int) -> None:
+            try:
+                work(thread, threads, state)
+            except BaseException:
+                stop(state)
+                raise
+
+        pool, started = _pool(self.jobs, os.getpid()), []
+        try:
+            for thread in range(threads):
+                started.append(pool.submit(safely, thread))
+            for one in started:
+                one.result()
+        except BaseException:
+            stop(state)
+            wait(started)
+            raise
+
+    def count(self, groups: int) -> int:
+        """Threads for so many groups: no more than there are cores, whatever was asked for."""
+        return min(groups, self.jobs, cores()) if CONCURRENT else 1
+
+
+class _OneThreadOfBlas:
+    """A limit for all of a process, from the first who asks for it to the last who is done."""
+
+    def __init__(self):
+        self.lock, self.inside, self.limit = Lock(), 0, None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.inside += 1
+            self.limit = self.limit or _blas().limit(limits=1, user_api="blas")
+
+    def __exit__(self, *_) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0 and self.limit:
+                self.limit.restore_original_limits()
+                self.limit = None
+
+
+_one_thread = _OneThreadOfBlas()
+
+
+@contextmanager
+def one_thread_each(alone: bool = False) -> Iterator[None]:
+    """BLAS of one thread, as long as the context lasts, for threads of ours that call it: for one
+    such group at a time, if `alone`."""
+    with _alone if alone else nullcontext(), _one_thread:
+        yield
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The libraries of this process, looked for once: that takes milliseconds."""
+    return ThreadpoolController()
+
+
+@lru_cache(maxsize=8)
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads are started once a process: a forked child has none of its parent's."""
+    return ThreadPoolExecutor(threads)
