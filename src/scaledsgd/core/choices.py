@@ -83,7 +83,8 @@ class Choices:
         >>> [len(part) for part in seen.portions(np.random.default_rng(0), 2, block=2)]
         [4, 1]
         """
-        order = rng.permutation(len(self))
+        order = np.arange(len(self), dtype=np.int32 if len(self) < 2**31 else np.int64)
+        rng.shuffle(order)
         if weighted and np.ptp(self.weights):
             often = self.weights.astype(np.float64)
             order = rng.choice(len(order), len(order), p=often / often.sum())

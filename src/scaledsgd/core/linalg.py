@@ -157,7 +157,12 @@ def floored(values: np.ndarray) -> np.ndarray:
     return np.maximum(values, max(_FLOOR * values.max(), np.finfo(np.float64).tiny * 1e16))
 
 
-def unit(X: np.ndarray) -> np.ndarray:
+def lengths(X: np.ndarray) -> np.ndarray:
+    """Of every row, without a table of squares."""
+    return np.sqrt(np.einsum("nq,nq->n", X, X))
+
+
+def unit(X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """The rows, each divided by its length; rows of zeros stay."""
-    length = np.linalg.norm(X, axis=1, keepdims=True)
-    return X / np.where(length > 0, length, 1)
+    length = lengths(X)[:, None]
+    return np.divide(X, np.where(length > 0, length, 1), out=out)

@@ -40,11 +40,13 @@ class Histories:
         return self.previous
 
     def add(self, users: np.ndarray, items: np.ndarray, values: np.ndarray | None = None) -> None:
-        """Remember events. They are sorted into the table when somebody asks."""
-        values = np.ones(len(users)) if values is None else values
+        """Remember events, which are not copied and must stay as they are. They are sorted into the
+        table when somebody asks."""
+        values = np.ones(len(users), np.float32) if values is None else values
         self._new.append(
-            (users.astype(np.int32), items.astype(np.int32), values.astype(np.float32))
-        )
+            (np.asarray(users, np.int32), np.asarray(items, np.int32),
+             np.asarray(values, np.float32))
+        )  # fmt: skip
 
     def take(self, start: np.ndarray, items: np.ndarray, values: np.ndarray) -> None:
         """Hold a table that somebody else made, as it is: where the items of each user begin and

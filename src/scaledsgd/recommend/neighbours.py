@@ -51,13 +51,7 @@ class Neighbours:
     def of(cls, choices: Choices, count: int, ridge: float, seed: int = 0) -> Neighbours:
         """Of each item the regression on its `count` nearest. A choice of less than the mean weight
         counts for less, one of more for no more."""
-        near, shared, least, sizes, usual = _nearby(choices, min(count, choices.shape[1]), seed)
-        weights = np.zeros(near.shape, np.float32)
-
-        def regress(first: int, last: int) -> None:
-            _regress(near, shared, least, sizes, usual, ridge, _SWEEPS, weights, first, last)
-
-        _in_parts(regress, len(near))
+        near, weights = _regressed(choices, min(count, choices.shape[1]), ridge, seed)
         return cls(*_by_source(near, weights))
 
     def times(self, blend: float) -> Neighbours:
@@ -102,6 +96,18 @@ class Neighbours:
         asked = (self.start, self.items, self.weights), told, exclude, places, table, queries
         _in_parts(lambda first, last: _improve(*asked, *found, first, last), len(queries))
         return found
+
+
+def _regressed(choices: Choices, count: int, ridge: float, seed: int) -> Lists:
+    """Of each item the nearest (items, count), -1 where there are no more, and their weights."""
+    near, shared, least, sizes, usual = _nearby(choices, count, seed)
+    weights = np.zeros(near.shape, np.float32)
+
+    def regress(first: int, last: int) -> None:
+        _regress(near, shared, least, sizes, usual, ridge, _SWEEPS, weights, first, last)
+
+    _in_parts(regress, len(near))
+    return near, weights
 
 
 def _nearby(choices: Choices, count: int, seed: int) -> tuple:
@@ -237,23 +243,35 @@ def _regress(near, shared, least, sizes, usual, ridge, sweeps, weights, first, l
 
 @numba.njit(nogil=True, cache=True)
 def _by_source(near, weights):
-    """Weights (items, count) of the items in `near` as lists of each item there, in the order of
-    those it speaks for: where lists begin, these items, and the weights that matter."""
-    start = np.zeros(len(near) + 1, np.int64)
-    for i in range(len(near)):
-        for n in range(near.shape[1]):
-            if weights[i, n] > _LEAST:
-                start[near[i, n] + 1] += 1
+    """Weights (items, count) of the items in `near` as lists of each item there: where they begin,
+    those it speaks for, and the weights that matter.
+
+    In place: both tables are the largest of a fit. A pair goes to the next free place of its list
+    and takes along the pair that lay there, until one has come from where the way began. Of a pair
+    that has arrived there is ~i for the item i that it speaks for: nothing else is below -1."""
+    rows, count = near.shape
+    keys, values = near.reshape(-1), weights.reshape(-1)
+    start = np.zeros(rows + 2, np.int64)
+    for p in range(len(keys)):
+        if values[p] <= _LEAST:
+            keys[p] = rows  # behind all lists
+        start[keys[p] + 1] += 1
     start[1:] = np.cumsum(start[1:])
-    items, values = np.empty(start[-1], np.int32), np.empty(start[-1], np.float32)
     place = start[:-1].copy()
-    for i in range(len(near)):
-        for n in range(near.shape[1]):
-            if weights[i, n] > _LEAST:
-                at = place[near[i, n]]
-                items[at], values[at] = i, weights[i, n]
-                place[near[i, n]] += 1
-    return start, items, values
+    for first in range(len(keys)):
+        if keys[first] < 0:
+            continue
+        key, item, value, at = keys[first], first // count, values[first], -1
+        while at != first:
+            at = place[key]
+            place[key] += 1
+            further, there = keys[at], values[at]
+            keys[at], values[at] = ~item, value
+            key, item, value = further, at // count, there
+    many = start[-2]
+    for p in range(many):
+        keys[p] = ~keys[p]
+    return start[:-1], keys[:many], values[:many]
 
 
 @numba.njit(nogil=True, cache=True)

@@ -36,13 +36,14 @@ Lists = tuple[np.ndarray, np.ndarray]  # where each list begins and the last one
 
 def top_k(
     queries: np.ndarray, table: np.ndarray, k: int, exclude: Lists | None = None,
-    cut: _Parts | None = None,
+    cut: _Parts | None = None, *, copied: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Rows of the table with the largest products with each query, best first, and the products.
 
     `exclude` lists rows that must not be answers to a query; `cut` is the table in parts, where
     somebody has cut it. Equal products come in the order of their rows. Where fewer than k rows are
-    left, the rest is -1 with a product of -inf.
+    left, the rest is -1 with a product of -inf. Of many queries a copy of the table is made, which
+    is searched sooner; not if `copied` is False, where memory is dear.
 
     >>> table = np.array([[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]])
     >>> top_k(np.array([[1.0, 0.0]]), table, k=2)
@@ -61,7 +62,7 @@ def top_k(
             gone = excluded[start[n] : start[n + 1]]
             rows[n], scores[n] = _sorted(table @ query.astype(table.dtype), gone, k)
         return rows, scores
-    cut = _Parts(table, ordered=len(queries) > _FEW) if cut is None else cut
+    cut = _Parts(table, ordered=copied and len(queries) > _FEW) if cut is None else cut
     excluded = cut.places[excluded]
 
     def work(part: slice) -> None:

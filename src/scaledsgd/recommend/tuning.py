@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from ..core.choices import Choices
+from ..core.linalg import lengths
 from ..engines.base import Engine
 from ..training.choice_trainer import ChoicePolicy, ChoiceTrainer
 from ..training.history import DivergenceError
@@ -102,16 +103,17 @@ class Holdout:
         """For vectors of all users and items, alone and, if there are neighbours, for each of the
         blends with them; zeros for those of a run that has blown up."""
         blends = _BLENDS[:1] if self.local is None else _BLENDS
-        if not (np.isfinite(users).all() and np.isfinite(items).all()):
+        if not all(np.isfinite(lengths(side)).all() for side in (users, items)):
             return [Measures(*np.zeros((2, len(self.users))))] * len(blends)
         queries, seen = users[self.users], (self._seen.indptr, self._seen.indices)
-        best, told = top_k(queries, items, _K, seen), []
+        best, told = top_k(queries, items, _K, seen, copied=False), []
         for blend in blends:
             found = best[0].copy(), best[1].copy()
             if self.local is not None and blend:
                 had = (*seen, self._seen.data)
                 self.local.times(blend).improved(found, items, queries, had, seen)
-            told.append(Measures(*top_measures(found[0], self._test)))
+            ndcg, recall = top_measures(found[0], self._test)
+            told.append(Measures(ndcg.astype(np.float32), recall.astype(np.float32)))
         return told
 
     def popularity(self) -> tuple[float, float]:
@@ -333,7 +335,7 @@ class Tuner:
 
         def judged(fold: int) -> tuple[ChoiceTrainer, list[Measures]]:
             trainer = trained(fold)
-            return trainer, self.holdouts[fold].measures(*trainer.vectors())
+            return trainer, self.holdouts[fold].measures(*trainer.vectors(last=True))
 
         folds = range(len(self.holdouts))
         if len(self.engines) == 1:
@@ -343,9 +345,9 @@ class Tuner:
                 found = list(pool.map(judged, folds))
         trainers, told = zip(*found, strict=True)
         folds = zip(*told, strict=True)  # for each blend, those of the hold-outs
-        return [*trainers], [
-            Measures(*map(np.concatenate, zip(*one, strict=True))) for one in folds
-        ]
+        first, *others = (Measures(*map(np.concatenate, zip(*one, strict=True))) for one in folds)
+        # User by user only vectors alone are compared.
+        return [*trainers], [first, *(Measures(*map(np.array, one.mean())) for one in others)]
 
     def _climbed(self, value: Callable, start: dict[str, float], trials: int) -> tuple:
         """The best of a grid around `start`, but for what is fixed."""

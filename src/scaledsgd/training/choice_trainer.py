@@ -341,8 +341,11 @@ class ChoiceTrainer:
         policy = replace(self.policy, **changes)
         return ChoiceTrainer(factors, policy, self.engine, rng, list(self.seen))
 
-    def vectors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors of users and items whose products are the scores."""
+    def vectors(self, *, last: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors of users and items whose products are the scores. Args: last, nothing is trained
+        after, so that they may take the place of the factors."""
         X = self.engine.local(self.engine.get(self.factors.X))
         users, items = X[: self.factors.rows], X[self.factors.begin :]
-        return (unit(users), unit(items)) if self.policy.by_angle else (users, items)
+        if not self.policy.by_angle:
+            return users, items
+        return unit(users, users if last else None), unit(items, items if last else None)

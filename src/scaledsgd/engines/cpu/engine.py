@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.choices import Choices
 from ...core.factors import Factors
-from ...core.linalg import LINE, NumpyAlgebra, aligned, floored, pitch
+from ...core.linalg import LINE, NumpyAlgebra, aligned, floored, lengths, pitch
 from ...core.losses import Loss
 from ...core.memory import cores
 from ...core.observations import Observations
@@ -110,11 +110,11 @@ class CpuEngine(NumpyAlgebra, Engine):
         return choice_kernels.squares(choice_kernels.padded(X), X.shape[1], weights)
 
     def set_lengths(self, X: np.ndarray, length: float, rng: np.random.Generator) -> None:
-        lengths = np.linalg.norm(X, axis=1)
-        empty = lengths < 1e-6
+        now = lengths(X)
+        empty = now < 1e-6
         X[empty] = rng.standard_normal((int(empty.sum()), X.shape[1]))
-        lengths[empty] = np.linalg.norm(X[empty], axis=1)
-        X *= (length / lengths)[:, None].astype(X.dtype)
+        now[empty] = lengths(X[empty])
+        X *= (length / now)[:, None].astype(X.dtype)
 
     def rows(self, X: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Rows of X as an array here."""
