@@ -301,13 +301,13 @@ def test_a_run_that_diverges_says_so_and_leaves_the_model_as_it_was(loss, monkey
     train, more = split(drawn())
     model = Recommender(rank=8, loss=loss, epochs=2, random_state=0).fit(train, **NAMES)
     model.policy_.loss = loss
-    monkeypatch.setattr(choice_trainer, "_STREAM_THETA", 1e30)
-    # Nothing less makes the softmax diverge.
-    model.policy_.rate, model.policy_.cosine = (1e40 if loss == "softmax" else 1e30), True
+    monkeypatch.setattr(choice_trainer, "_STREAM_THETA", np.inf)
+    # Nothing less makes all of them diverge, however they are compiled.
+    model.policy_.rate, model.policy_.cosine = np.inf, True
     with pytest.raises(DivergenceError, match=r"^diverged in epoch \d+ .*: try another ridge"):
         model.partial_fit(more, **NAMES)
     assert np.isfinite(model.factors.X).all()
-    monkeypatch.setattr(choice_trainer, "_THETA", (1e30, 1e30))
+    monkeypatch.setattr(choice_trainer, "_THETA", (np.inf, 1.0))
     model.policy_.rate = 1.0
     before = [part.tolist() for part in model.recommend([3, 4], k=5)]
     with pytest.raises(DivergenceError):
