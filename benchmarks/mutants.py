@@ -44,7 +44,7 @@ SECONDS = 300  # for the tests of one mutant: those that take longer hang
 
 # A compiled function is cached by its own file. What calls it from another would not be compiled
 # anew, so that a mutant of compiled code begins with an empty cache.
-COMPILED = ("numba", "def sigmoid")
+COMPILED = ("numba", "njit", "def sigmoid")
 
 
 # Processes that have imported what the package imports: half of what most mutants cost.

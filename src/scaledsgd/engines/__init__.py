@@ -15,6 +15,13 @@ used in one file only, and a test holds this list against the source:
 | `get_dummy_value` | cpu/llvm.py | what an intrinsic returns that returns nothing |
 | `get_data_type` | cpu/llvm.py | LLVM's type of an item |
 | `get_abi_sizeof` | cpu/llvm.py | bytes of an item |
+| `_cache_file` | ../core/compiled.py | files of the cache are named by what is in them ... |
+| `_source_stamp` | ../core/compiled.py | ... which is a form of this source ... |
+| `_index_name` | ../core/compiled.py | ... of a function that the index is named after ... |
+| `_dump` | ../core/compiled.py | ... as bytes |
+| `_save_data` | ../core/compiled.py | such a file is written ... |
+| `_save_index` | ../core/compiled.py | ... before the index names it ... |
+| `_load_index` | ../core/compiled.py | ... beside the others |
 | `cache_path` | ../cli/doctor.py | where compiled kernels are kept |
 | `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` | cluster/worker_pool.py | "0": only loopback listens |
 | `RAY_free_objects_batch_size` | cluster/worker_pool.py | blocks that were replaced ... |

@@ -3,15 +3,16 @@ Python's takes 100."""
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ..core.compiled import njit
 
 _EMPTY = -1
 _SMALLEST = 64  # slots of an empty table
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / phi: neighbours land far from each other
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _find(slots, names, name):
     """The slot that holds the row of a name, or the empty one where it belongs."""
     mixed = np.uint64(name) * _GOLDEN
@@ -21,13 +22,13 @@ def _find(slots, names, name):
     return at
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _look_up(slots, names, wanted, out):
     for t in range(len(wanted)):
         out[t] = slots[_find(slots, names, wanted[t])]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add(slots, names, count, wanted, out, start):
     """Rows of the names from `start` on, until the table is half full. Returns how many are done,
     and how many names are known."""
@@ -43,7 +44,7 @@ def _add(slots, names, count, wanted, out, start):
     return len(wanted), count
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _forget(slots, names, count, keep):
     # The last one in was put into a slot that nobody else has passed by since.
     for row in range(count - 1, keep - 1, -1):

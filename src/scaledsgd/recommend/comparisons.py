@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.compiled import njit
 from ..core.observations import Observations
 from ..core.randomness import seeded, streams, threaded, uniform
 from ..core.validation import refuse, whole
@@ -111,7 +111,7 @@ def cleaned(ratings) -> tuple[sp.csr_array, np.ndarray]:
     return (table if len(columns) == d else table[:, columns]), columns
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _compared(items, rows, states, chance):
     """Of every triplet (i, j, k) with i among the rows, taken with that chance, the comparable."""
     d = len(items.weight)
@@ -243,7 +243,7 @@ def _stored(folder: Path, key: str, make: Callable[[], Triplets]) -> Triplets:
     return Triplets(*(np.load(final / f"{name}.npy", mmap_mode="r") for name in Triplets._fields))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _successions(previous, users, items, count, seed, out):
     """Fills `out` with rows (j, k, i): the user went from i to j, and k is another item, of the
     same events if that can be had. Returns how many there are."""

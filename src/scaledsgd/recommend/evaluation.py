@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.compiled import njit
 from ..core.validation import finite, real, refuse, whole
 
 _BLOCK = 1 << 22  # scores held at a time: 32 MB in float64
@@ -186,7 +186,7 @@ def _scored(scores: Callable, users: np.ndarray, items: int) -> np.ndarray:
     return S
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _places(S, starts, items):
     """Of each named item: how many others score higher, and how many the same, itself included."""
     above, equal = np.zeros(len(items), np.int64), np.zeros(len(items), np.int64)

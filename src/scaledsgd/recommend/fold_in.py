@@ -3,10 +3,10 @@ users, and for old ones whose taste has changed. Nothing is trained."""
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from ..core.compiled import njit
 from ..training.choice_trainer import ChoicePolicy
 
 _ITEMS = 4096  # among which a choice is found, at most: as many again change nothing that is seen
@@ -59,7 +59,7 @@ class _Squared:
         return y @ inverse
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _solve(start, at, weights, B, out):
     """(sum w b b^T + I) y = sum w b for each user: of whom few choices are known, by a system as
     small as those are, y = sum sqrt(w) c b with (K + I) c = sqrt(w), K = sqrt(w w') b.b'."""
@@ -90,7 +90,7 @@ def _solve(start, at, weights, B, out):
                 out[u, i] += w * b[i]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _dot(a, b):
     total = a.dtype.type(0)
     for i in range(len(a)):
@@ -98,7 +98,7 @@ def _dot(a, b):
     return total
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _cholesky(K, c):
     """Solve K x = c for a positive definite K, of which the lower half is read; x replaces c."""
     for p in range(len(c)):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.compiled import njit
 from ..io.ids import Ids
 
 
@@ -109,7 +109,7 @@ def _updated(old: sp.csr_array, new: sp.csr_array) -> sp.csr_array:
     return sp.csr_array((values, items, start), shape=(len(start) - 1, int(items.max()) + 1))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _merge(
     old_start, old_items, old_values, new_start, new_items, new_values, start, items, values
 ):

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 
 from ..core.choices import Choices
+from ..core.compiled import njit
 from ..core.memory import cores
 from .search import Lists, Search, insert, product
 
@@ -159,12 +159,12 @@ def _in_parts(work: Callable[[int, int], None], count: int) -> None:
         list(pool.map(lambda first: work(first, min(first + size, count)), firsts))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _likeness(common, a, b):
     return np.float32(common / (np.sqrt(a * b) + _SHRINK))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _nearest(by_user, by_item, sizes, near, shared, least, first, last):
     """Of items from `first` to `last` the nearest others, by x_i.x_j / (|x_i| |x_j| + shrink),
     nearest first; x_i.x_j; and what the likeness of all the others is not above."""
@@ -199,7 +199,7 @@ def _nearest(by_user, by_item, sizes, near, shared, least, first, last):
             common[touched[n]] = 0
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _regress(near, shared, least, sizes, usual, ridge, sweeps, weights, first, last):
     """Weights of the nearest by coordinate descent. Entries of the Gram that are not kept are taken
     to be the usual ones, or what they can be at most; none is below 0, so that a weight never is
@@ -241,7 +241,7 @@ def _regress(near, shared, least, sizes, usual, ridge, sweeps, weights, first, l
             place[near[i, a]] = -1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _by_source(near, weights):
     """Weights (items, count) of the items in `near` as lists of each item there: where they begin,
     those it speaks for, and the weights that matter.
@@ -274,7 +274,7 @@ def _by_source(near, weights):
     return start[:-1], keys[:many], values[:many]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _improve(speak, had, exclude, places, table, queries, rows, scores, first, last):
     """Rows and scores of the best for users from `first` to `last`, from those by their products
     alone."""

@@ -6,10 +6,10 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numba
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from ..core.compiled import njit
 from ..engines.cpu.intrinsics import BYTES, exceed
 
 _FEW = 64  # queries that one thread answers sooner than several do
@@ -108,7 +108,7 @@ class _Parts:
         return rows, scores
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _scanned(table, order, longest, size, queries, lengths, start, excluded, rows, scores):
     """Rows and scores of the best for all queries, by one call: a server's other threads, who take
     turns with it in Python, are met once. `longest` has the length of the longest row of each part
@@ -124,7 +124,7 @@ def _scanned(table, order, longest, size, queries, lengths, start, excluded, row
         _selected_across(products, part * size, order, start, excluded, rows, scores)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _selected_across(products, first, order, start, excluded, rows, scores):
     """Improve rows and scores by the products of the parts' rows from `first` on with all queries,
     a column for each. `order` tells which rows of the table they are."""
@@ -143,7 +143,7 @@ def _selected_across(products, first, order, start, excluded, rows, scores):
                 floor[q] = insert(row[q], order[first + n], scores[q], rows[q])
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def insert(score, row, best, found):
     """Put a row where it belongs among the best, if it does. Returns the least of them."""
     p, k = len(best), len(best)
@@ -157,7 +157,7 @@ def insert(score, row, best, found):
     return best[k - 1]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _in_bytes(table, size):
     """A table in signed bytes, four to a word, and what `exceed` adds to a row's products with
     unsigned ones, which are 128 too large. For each part of so many rows: what a byte's 1 is worth,
@@ -183,7 +183,7 @@ def _in_bytes(table, size):
     return words, offsets, parts
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _glanced(
     table, order, longest, size, words, offsets, parts, queries, lengths, start, excluded, rows,
     scores,
@@ -237,13 +237,13 @@ def _glanced(
                             least[q] = _least(floor, slack[q], unit * units[q])
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _least(floor, slack, unit):
     """The least sum of products of bytes with which a score may be at the floor."""
     return np.int32(min(max(np.floor((floor - slack) / unit), -(2.0**31)), 2.0**31 - 2))
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def product(a, b):
     total = a.dtype.type(0)
     for c in range(len(a)):

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import scipy.sparse as sp
+
+from ..core.compiled import njit
 
 # Similarities closer than this are equal. Rounding leaves equal ones some 1e-16 apart; different
 # ones of half-star ratings are hardly ever this near.
@@ -106,7 +107,7 @@ def similarities(items: Items, i: int) -> np.ndarray:
     return row * items.weight[i]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def similar_row(items, i, row, common):
     """Row i of M but for the length of column i, which no comparison in the row depends on.
     `common` is room for the number of those who rated both."""

@@ -17,10 +17,10 @@ from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.compiled import njit
 from ..io.atomic import put_in_place, whole_folder
 from ..io.progress_bar import progress_bar
 
@@ -289,7 +289,7 @@ def _table(users, items, stars) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
     return table, *known
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _digits(text, at):
     """The number that begins here and where it ends: -1, if there is none that fits 31 bits."""
     value, begin = 0, at
@@ -299,7 +299,7 @@ def _digits(text, at):
     return value, at if at > begin and value < 2**31 else -1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _id(text, at, separator, width):
     """An id and the separator behind it."""
     value, at = _digits(text, at)
@@ -308,7 +308,7 @@ def _id(text, at, separator, width):
     return value, at
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _stars(text, at):
     value, at = _digits(text, at)
     if not (0 <= at < len(text) and text[at] == _POINT):
@@ -317,7 +317,7 @@ def _stars(text, at):
     return value + share / 10.0 ** (end - at - 1), end
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _parsed(text, separator, width):
     """Users, items and stars of all lines, and where that ended: at the beginning of the first
     line that does not parse, if there is one."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.compiled import njit
 from ..core.randomness import seeded, streams, threaded, uniform
 
 
@@ -226,7 +226,7 @@ def _world(twin: Twin, start: np.ndarray, seed: int) -> _World:
     )  # fmt: skip
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _agreement(world, user, item):
     total = 0.0
     for f in range(world.of_user.shape[1]):
@@ -234,7 +234,7 @@ def _agreement(world, user, item):
     return total
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _watch(world, user, seen, history):
     """The items of one user: popular ones likelier, those that agree with the taste too."""
     state, n, twin = world.states[user], 0, world.twin
@@ -266,7 +266,7 @@ def _watch(world, user, seen, history):
     return state
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _rate(world, first, stop, index, stars):
     """The histories of some users, and how they liked them."""
     seen = np.full(world.twin.items, -1, np.int32)

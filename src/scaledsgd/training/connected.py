@@ -7,8 +7,9 @@ matrix T. Walks from row to column and back show it: those that begin in a group
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ..core.compiled import njit
 
 _STAYS = 0.8  # share of walks, there and back, that stay in a group: in a random matrix, under 0.6
 _SETTLED = 20  # steps of walks after which the groups are told
@@ -60,7 +61,7 @@ def apart(index: np.ndarray, shape, symmetric: bool, r: int, seed: int) -> list[
     return nowhere if few or between >= _ENOUGH * r**2 else group[:sides]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _walk(index, start, symmetric, x, out):
     """Add what walkers x bring to where entries lead them, from side `start` to the other."""
     for t in range(len(index)):

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from ...core.compiled import njit
 from ...io.parquet import ParquetFile
 from ..schedule import Schedule
 
@@ -152,7 +152,7 @@ class Plan:
         return pieces
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _sorted(index, targets, kept, chance, cuts, shift, table, groups, offsets, place):
     """Samples in the order of their buckets' places, rows counted within a bucket's group: where
     each place begins, rows and targets."""

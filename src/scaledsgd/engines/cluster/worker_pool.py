@@ -111,6 +111,8 @@ class WorkerPool:
     def close(self) -> None:
         import ray
 
+        if not ray.is_initialized():  # another engine has ended the cluster of this process
+            return
         self.get([worker.ready.remote() for worker in self.workers])  # after all they have to do
         for worker in self.workers:
             ray.kill(worker)

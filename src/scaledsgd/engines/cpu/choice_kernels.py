@@ -7,11 +7,11 @@ them side by side in memory.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import scipy.linalg  # noqa: F401  (np.dot inside compiled code calls SciPy's BLAS)
 from numba.extending import register_jitable
 
+from ...core.compiled import njit
 from .intrinsics import arrive, arrived, give_way, pause, prefetch
 from .prefetch import a_line
 from .turns import end_turn, next_turn
@@ -20,7 +20,7 @@ _AHEAD, _FURTHER = 8, 32  # choices before its turn: a choice's rows are asked f
 _ROWS = 256  # whose squares are added up before they are added to the rest
 _PATIENCE = 5_000  # looks for others, some 300 us, before a thread sleeps between them
 
-_jit = numba.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+_jit = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 
 # Of exp below: 2^f on [-1/2, 1/2] by a polynomial, good to 2e-7, and the exponent's bits set by
 # hand, so that the loop around it becomes vector instructions. Scores beyond the clamp are 0.

@@ -19,6 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
+from ...core.compiled import njit
 from .plain import FAST
 
 # Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
@@ -385,7 +386,7 @@ exceed: Any = known(_exceed)
 BYTES = _has_products_of_bytes()
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _all(X, out, counter):
     """Every operation once."""
     arrive(counter, 1)

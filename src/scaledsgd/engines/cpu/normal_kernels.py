@@ -14,10 +14,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from ...core.compiled import njit
 from .crew import Crew
 from .intrinsics import WIDTHS, load, prefetch, store
 
@@ -141,7 +141,7 @@ def _put(array, row, column, value):
     store(array, row, column, _SHORT, value)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _gather(index, start, other, sample):
     """Sort what samples name by row."""
     for t in range(len(index)):
@@ -158,7 +158,7 @@ def _gather(index, start, other, sample):
             at[row] += 1
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
 def _blocks(X, near, residuals, weights, minus, hold, tiles, g, first, end, lo, hi):
     """B + hold, in tiles lo to hi, and J'e + X hold on their rows. The side's rows are first to
     end."""
@@ -196,7 +196,7 @@ def _blocks(X, near, residuals, weights, minus, hold, tiles, g, first, end, lo, 
                     tiles[k, _at(q, p), lane] = A[q, p]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
 def _across(X, near, weights, minus, D, out, first, end, lo, hi):
     """Sums over the neighbours of every row."""
     r, weighed = X.shape[1], len(weights) > 1
@@ -226,7 +226,7 @@ def _across(X, near, weights, minus, D, out, first, end, lo, hi):
             out[i, q] = w[q]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
 def _factorise(tiles, r, scale, first, end, lo, hi):
     """Lower triangles to Cholesky factors, with the inverses of the pivots."""
     largest, s = np.empty(LANES), np.empty((1, LANES))
@@ -252,7 +252,7 @@ def _factorise(tiles, r, scale, first, end, lo, hi):
                         C[_at(q, q), lane] = 1 / np.sqrt(s[0, lane]) if sound else 0.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
 def _solve(tiles, G, out, first, end, lo, hi):
     r = G.shape[1]
     w = np.zeros((r, LANES))

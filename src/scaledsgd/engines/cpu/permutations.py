@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from ...core.compiled import njit
 from .intrinsics import move, prefetch
 
 BITS = 5
@@ -111,7 +111,7 @@ def ordered(blocks, key, first, out):
 def dealer(arity: int) -> list[Any]:
     """`shuffle`, `riffle`, `part` and `hand`, compiled for samples of so many rows: twice as fast
     as for any number."""
-    return [numba.njit(nogil=True, cache=True)(function) for function in loops(arity)]
+    return [njit(nogil=True, cache=True)(function) for function in loops(arity)]
 
 
 @cache

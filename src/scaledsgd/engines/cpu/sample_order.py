@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from ...core.compiled import njit
 from ...core.observations import Chunk
 from .permutations import (
     ALL,
@@ -67,7 +67,7 @@ class MiniBatch(NamedTuple):
         return [MiniBatch(self.index, self.targets, self.order[cut], self.shift) for cut in cuts]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _places(order, size):
     return np.array([place(block, c, size) for block in order for c in range(size)], np.int64)
 

@@ -10,11 +10,11 @@ import hashlib
 import inspect
 from functools import cache
 
-import numba
 import numpy as np
 from numba import types
 from numba.extending import overload, register_jitable
 
+from ...core.compiled import njit
 from ...core.losses import LOSSES, Loss, sigmoid, weight
 from . import permutations as orders
 from . import prefetch as memory
@@ -41,7 +41,7 @@ from .turns import end_turn, next_turn
 
 def _jit(function):
     fast = set(FAST)
-    return numba.njit(nogil=True, cache=True, fastmath=fast, error_model="numpy")(function)
+    return njit(nogil=True, cache=True, fastmath=fast, error_model="numpy")(function)
 
 
 def kernel(factory, loss: Loss, rank: int = 0, **options):
@@ -273,7 +273,7 @@ def scoring(loss: Loss, slope, width: int, version: str, far: bool = False):
     return score
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def scale(X, columns):
     """X <- X diag(columns). Of short rows with room between them, NumPy takes three to six times as
     long."""
@@ -282,7 +282,7 @@ def scale(X, columns):
             X[row, q] *= columns[q]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def shrink(X, rows, columns):
     """X_iq <- X_iq / (1 + rows_i columns_q)."""
     for row in range(X.shape[0]):
@@ -290,7 +290,7 @@ def shrink(X, rows, columns):
             X[row, q] /= 1 + rows[row] * columns[q]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _sherman_morrison(P, u, sign, Pu):
     """P <- (P^-1 + sign u u^T)^-1 in place; False, P untouched, where that is not positive."""
     r = len(u)
@@ -317,7 +317,7 @@ def sampled(loss: Loss, slope, width: int, version: str):
     arity, a, b = loss.arity, loss.a, loss.b
     left_right = loss.sides
 
-    @numba.njit(nogil=True, cache=True, error_model="numpy")
+    @njit(nogil=True, cache=True, error_model="numpy")
     def run(X, P, change, rates, index, targets):
         _ = version  # part of the cache key
         r, sides = X.shape[1], P.shape[0]

@@ -13,10 +13,10 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from ...core.compiled import njit
 from ...core.observations import Chunk, Observations
 from ..base import Samples
 from ..schedule import Schedule, planes, schedule
@@ -287,7 +287,7 @@ def sort_by(number: Callable, arrays: list[np.ndarray], buckets: int, crew: Crew
     return starts
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _number(index, block, table, numbers, counts, begin, end):
     """The bucket of each sample, and how many each bucket has."""
     for t in range(begin, end):
@@ -296,7 +296,7 @@ def _number(index, block, table, numbers, counts, begin, end):
         counts[bucket] += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _move(array, moved, numbers, heads, begin, end):
     """Samples of a part to where their buckets go on."""
     for t in range(begin, end):

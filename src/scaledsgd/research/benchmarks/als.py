@@ -13,10 +13,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple, cast
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
+from ...core.compiled import njit
 from ...core.linalg import balance
 from ...core.randomness import threaded
 
@@ -38,7 +38,7 @@ class Fit(NamedTuple):
 _FAST = {"contract", "reassoc"}  # sums over the rank may be fused and vectorised
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
 def _solve_rows(begin, end, start, columns, values, R, ridge, L):
     """Rows begin..end of L, the best fit to the entries given R. Returns their squared error."""
     r = R.shape[1]
@@ -57,7 +57,7 @@ def _solve_rows(begin, end, start, columns, values, R, ridge, L):
     return total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
 def _normal_equations(columns, values, R, G, x):
     """G and x of a row. Four entries at a time, both halves of G: twice as fast as one by one, and
     faster than BLAS, for which the pieces are too small."""
@@ -80,7 +80,7 @@ def _normal_equations(columns, values, R, G, x):
                 G[a, b] += row[a] * row[b]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _solve(G, x, ridge):
     """x <- (G + ridge I)^-1 x by Cholesky; a direction without data stays at zero."""
     r = len(x)

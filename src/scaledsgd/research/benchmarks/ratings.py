@@ -9,12 +9,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from matplotlib.figure import Figure
 
 from ... import MatrixCompleter
+from ...core.compiled import njit
 from ...core.observations import Observations
 from ...engines.cpu.crew import one_thread_each
 from ...io.progress_bar import progress_bar
@@ -155,7 +155,7 @@ def _als(train: Ratings, seed: int, rank: int, weighted: bool, ridge: float, swe
     return _predictor(mean, L[:, -1], R[:, -1], L[:, :-1], R[:, :-1]), seconds
 
 
-@numba.njit(cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
+@njit(cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
 def _half(start, columns, values, R, ridge, weighted, L):
     """Rows of L, and their biases in its last column, that fit best beside a ridge, which is
     multiplied by the number of a row's entries if `weighted`."""

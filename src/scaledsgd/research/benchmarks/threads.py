@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-import numba
 import numpy as np
 from matplotlib.figure import Figure
 
+from ...core.compiled import njit
 from ...core.linalg import aligned
 from ...core.memory import cores
 from ...core.observations import Observations
@@ -36,7 +36,7 @@ def touching(rank: int, far: bool):
 
     width = next((width for width in WIDTHS if rank <= width), WIDTHS[-1])
 
-    @numba.njit(nogil=True)
+    @njit(nogil=True)
     def touch(X, index, factor):
         r, last, lead = X.shape[1], len(index) - 1, ahead(X, 2)
         for t in range(len(index)):
