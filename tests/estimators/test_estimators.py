@@ -171,6 +171,9 @@ def test_distances_give_points_back():
     assert model.predict((["p0"], ["p1"])) == pytest.approx(((points[0] - points[1]) ** 2).sum())
     with pytest.raises(ValueError, match="positions of shape"):
         model.align(names[:4], points[:3])
+    for few in (names[:2], points[:2]), (names[:3], [[0, 0], [1, 1], [2, 2]]):
+        with pytest.warns(UndeterminedWarning, match="turned or mirrored: in 2 dimensions"):
+            model.align(*few)
 
 
 @pytest.mark.parametrize("mode", ["item-item", "user-item"])

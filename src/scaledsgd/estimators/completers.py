@@ -522,7 +522,8 @@ class DistanceCompleter(Completer):
         return X @ np.linalg.eigh(X.T @ X)[1][:, ::-1]
 
     def align(self, anchors, positions) -> np.ndarray:
-        """The points turned, mirrored and moved so that the anchors lie at their positions."""
+        """The points turned, mirrored and moved so that the anchors lie at their positions; with a
+        warning where that can be done in several ways."""
         X = self.points_
         at = self.row_numbers(list(anchors), 0)
         try:
@@ -535,5 +536,11 @@ class DistanceCompleter(Completer):
                 f"{(len(at), X.shape[1])}, not {positions.shape}"
             )
         middle, goal = X[at].mean(axis=0), positions.mean(axis=0)
+        if np.linalg.matrix_rank(positions - goal, rtol=1e-6) < X.shape[1]:
+            warn(
+                f"{len(at)} anchors do not say how the points are turned or mirrored: in "
+                f"{X.shape[1]} dimensions it takes {X.shape[1] + 1}, not on one line or plane",
+                UndeterminedWarning,
+            )
         U, _, Vt = np.linalg.svd((X[at] - middle).T @ (positions - goal))
         return (X - middle) @ U @ Vt + goal
