@@ -29,7 +29,7 @@ def njit(function: Callable | None = None, **options) -> Any:
         return partial(njit, **options)
     kernel = numba.njit(**options)(function)
     # Where a Numba to come has no such file, its own way is taken.
-    file = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+    file: Any = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
     if hasattr(file, "_save_data"):
         file.save = partial(_save, file)
     return kernel
