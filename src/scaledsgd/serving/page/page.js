@@ -756,7 +756,7 @@ function about(model) {
 
 // --- All of it ---------------------------------------------------------------------------------------
 
-const KINDS = { Recommender: "recommender", ItemRanker: "item ranker", MatrixCompleter: "matrix", DistanceCompleter: "points from distances" };
+const KINDS = { Recommender: "A recommender.", ItemRanker: "An item ranker.", MatrixCompleter: "A matrix.", DistanceCompleter: "Points from distances." };
 const SIDES = { Recommender: ["users", "items"], ItemRanker: ["items", "items"], MatrixCompleter: ["rows", "columns"], DistanceCompleter: ["points", "points"] };
 
 function glance(model) {
@@ -805,7 +805,7 @@ async function start() {
     charts.forEach((one) => one.size());
   }
   $("tabs").replaceChildren(...tabs);
-  body.append(h("div", { class: "head" }, h("h1", {}, model.name), h("p", {}, model.note || `A ${KINDS[model.kind]}.`)), ...panels);
+  body.append(h("div", { class: "head" }, h("h1", {}, model.name), h("p", {}, model.note || KINDS[model.kind])), ...panels);
   $("main").replaceChildren(body);
   open(0);
   follow();
