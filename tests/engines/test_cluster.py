@@ -320,3 +320,18 @@ def test_samples_are_for_no_other_eyes_and_swept_when_their_owner_is_gone(tmp_pa
     alive.kill()
     alive.wait()
     assert not (tmp_path / "scaledsgd-new").exists()
+
+
+@pytest.mark.slow
+def test_engines_of_one_process_are_closed_one_after_the_other():
+    code = """if True:
+        from scaledsgd import RayEngine
+
+        engines = [RayEngine("local", workers=1) for _ in range(2)]
+        assert [len(engine.pool.workers) for engine in engines] == [1, 1]
+        for engine in engines:
+            engine.close()
+        print("closed")
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.endswith("closed\n"), done.stderr

@@ -10,6 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ..core.compiled import njit
+from ..core.linalg import lengths
 from ..engines.cpu.intrinsics import BYTES, exceed
 
 _FEW = 64  # queries that one thread answers sooner than several do
@@ -85,12 +86,12 @@ class _Parts:
 
     def __init__(self, table: np.ndarray, ordered: bool):
         kept = ordered and BYTES and table.dtype == np.float32 and len(table) > _PART
-        lengths = np.sqrt(np.einsum("ij,ij->i", table, table)) if ordered else np.zeros(0)
-        ordered = ordered and float(lengths.min()) < _EVEN * float(lengths.max())
-        self.order = np.argsort(-lengths, kind="stable") if ordered else np.arange(len(table))
+        long = lengths(table) if ordered else np.zeros(0)
+        ordered = ordered and float(long.min()) < _EVEN * float(long.max())
+        self.order = np.argsort(-long, kind="stable") if ordered else np.arange(len(table))
         self.places = np.argsort(self.order) if ordered else self.order
         self.table = np.ascontiguousarray(table[self.order] if ordered else table)
-        self.longest = lengths[self.order][::_PART] if ordered else np.zeros(0)
+        self.longest = long[self.order][::_PART] if ordered else np.zeros(0)
         self.bytes = _in_bytes(self.table, _PART) if kept else None
 
     def top_k(self, queries, start, excluded, rows, scores):
