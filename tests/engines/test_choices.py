@@ -140,18 +140,19 @@ def test_a_block_of_the_softmax_steps_along_the_gradient(engine, cosine, ridge):
         assert told == pytest.approx(loss, rel=1e-4)
 
 
-@pytest.mark.parametrize("engine", [*CPU[1:], CUDA])
+@pytest.mark.parametrize("engine", [*CPU[1:], ("cpu", 8), CUDA])  # 8 cut the negatives as well
 @pytest.mark.parametrize("cosine", [True, False])
-def test_many_blocks_on_threads_are_those_of_one(engine, cosine):
+def test_many_blocks_on_threads_are_those_of_one(engine, cosine, monkeypatch):
     """Also with a last block that is not full; threads see each other's rows in no other order."""
+    monkeypatch.setattr("scaledsgd.engines.cpu.crew.cores", lambda: 8)
     found = []
     for device, jobs in (("cpu", 1), engine):
         choices, factors, rng = some(900, 70, 20_000, 8)
         runner = open_engine(device, jobs)
         factors.X = runner.put(factors.X)
         P = np.stack([np.eye(8) + 0.1, 2 * np.eye(8)])
-        negatives = rng.integers(0, 70, (-(-20_000 // 96), 40))
-        round = SoftmaxRound(P, (1e-3, 1e-4), 96, 0.3, 1.2, cosine, 0.3)
+        negatives = rng.integers(0, 70, (-(-20_000 // 256), 40))
+        round = SoftmaxRound(P, (1e-3, 1e-4), 256, 0.3, 1.2, cosine, 0.3)
         order = rng.permutation(len(choices))
         told = runner.run_softmax(factors, choices, order, negatives, round)
         found.append((runner.local(runner.get(factors.X)).copy(), told))

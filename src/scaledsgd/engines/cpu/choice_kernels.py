@@ -217,58 +217,71 @@ def _levers(A, P):
 
 
 @_jit
-def _gradients(U, V, users, items, weights, W, P, alpha, how, S, gu, gi, gn, mass, room):
-    """Gradients of some choices of a block. Returns the sum of their losses.
+def _scores(A, W, beta, S, sums, gu, C):
+    """exp of the scores of some choices against some negatives, their sums, and the negatives' rows
+    added up with them.
 
-    W : (N, r) rows of the negatives, of unit length for cosines.
-    S, room : (b, N), (3, b, r) room for the scores and for rows.
-    gu, gi : (b, r) gradients of the users' and of the items' rows.
-    gn : (N, r) those of the negatives, not yet projected; mass (N,): their curvature.
-
-    With dot products a step is divided by 1 + its own curvature, as an implicit one would be.
+    A, W : (b, r), (n, r) rows, of unit length for cosines.
+    S, sums, gu : (b, n), (b,), (b, r) what is found; C (b, r): room.
     """
-    tau, c, cosine, ridge = how
-    b, r = gu.shape
-    A, B, C = room[0, :b], room[1, :b], room[2, :b]
-    ia, ib, sums = np.empty(b, np.float32), np.empty(b, np.float32), np.empty(b, np.float32)
-    for k in range(b):
-        if k + _AHEAD < b:
-            _fetch(U, users[k + _AHEAD])
-            _fetch(V, items[k + _AHEAD])
-        ia[k] = _gather(U[users[k]], A[k], cosine)
-        ib[k] = _gather(V[items[k]], B[k], cosine)
-    one, beta, loss = np.float32(1), np.float32(1) / tau, 0.0
-    for k in range(b):
-        for q in range(r):
+    for k in range(len(A)):
+        for q in range(A.shape[1]):
             C[k, q] = A[k, q] * beta
     np.dot(C, W.T, S)
     exp_rows(S, sums)
     np.dot(S, W, gu)
-    for k in range(b):
+
+
+@_jit
+def _negatives(A, S, weights, sums, P, how, gn, mass, C):
+    """Gradients of the negatives, not yet projected, and their curvature: gn (n, r), mass (n,).
+
+    sums : (b,) over all negatives of the block.
+    """
+    tau, c, cosine, _ = how
+    beta, p = np.float32(1) / tau, np.empty(len(A), np.float32)
+    for k in range(len(A)):
+        p[k] = c * weights[k] / sums[k]
+        for q in range(A.shape[1]):
+            C[k, q] = p[k] * beta * A[k, q]
+    np.dot(S.T, C, gn)
+    if not cosine:
+        mass[:] = np.dot(S.T, p * _levers(A, P[0]))
+
+
+@_jit
+def _own_rows(A, B, lengths, weights, sums, P, alpha, how, gu, gi):
+    """Gradients of the users' and of the items' rows of some choices, times P. Returns the sum of
+    their losses.
+
+    A, B : (b, r) those rows, of unit length for cosines; lengths (2, b): 1 over their own.
+    gu : (b, r) the negatives' rows, added up with their weights exp(s); then the gradient.
+
+    With dot products a step is divided by 1 + its own curvature, as an implicit one would be.
+    """
+    tau, c, cosine, ridge = how
+    one, beta, loss = np.float32(1), np.float32(1) / tau, 0.0
+    for k in range(len(A)):
         o, own = weights[k] * beta, np.float32(0)
         p = c * o / sums[k]
-        for q in range(r):
+        for q in range(A.shape[1]):
             own += A[k, q] * B[k, q]
             gu[k, q] = p * gu[k, q] - o * B[k, q]
             gi[k, q] = -o * A[k, q]
-            C[k, q] = p * A[k, q]
         loss += weights[k] * (c * np.log(sums[k]) - beta * own)
-    np.dot(S.T, C, gn)
     if cosine:
-        for k in range(b):
-            _project(gu[k], A[k], ia[k])
-            _project(gi[k], B[k], ib[k])
+        for k in range(len(A)):
+            _project(gu[k], A[k], lengths[0, k])
+            _project(gi[k], B[k], lengths[1, k])
         return loss
     lu, li = _levers(A, P[0]), _levers(B, P[1])
-    for k in range(b):
+    for k in range(len(A)):
         h = alpha * weights[k]
         eu = one / (one + h * (beta * beta * li[k] + ridge))
         ei = one / (one + h * (beta * beta * lu[k] + ridge))
-        for q in range(r):
+        for q in range(A.shape[1]):
             gu[k, q] = eu * (gu[k, q] + ridge * weights[k] * A[k, q])
             gi[k, q] = ei * (gi[k, q] + ridge * weights[k] * B[k, q])
-        sums[k] = lu[k] * c * weights[k] / sums[k]
-    mass[:] = np.dot(S.T, sums)
     return loss
 
 
@@ -285,59 +298,102 @@ def wait(counter, target):
 
 
 @_jit
-def softmax(
-    thread, threads, counter, U, V, users, items, weights, negatives, P, alphas, how, shared
-):  # fmt: skip
-    """All blocks of a round, of which each thread has a part: choices by their place, and rows by
-    their number, so that none writes what another one reads or writes. Threads wait for each other
-    twice a block. Returns the sum of the losses of this thread's choices.
+def _added(parts):
+    """The sum of a few rows."""
+    out = parts[0].copy()
+    for other in range(1, len(parts)):
+        out += parts[other]
+    return out
 
-    users, items, weights : (blocks, b); a choice of weight 0 is none.
+
+@_jit
+def softmax(
+    thread, grid, counter, U, V, choices, negatives, owners, P, alphas, how, shared
+):  # fmt: skip
+    """All blocks of a round, of which each thread has a part: in products some choices against some
+    negatives, by their place in a grid of threads; rows by their number, so that none writes what
+    another one reads or writes. Threads wait for each other up to three times a block. Returns the
+    sum of the losses of this thread's choices.
+
+    grid : parts of the choices, and of the negatives.
+    choices : users, items, weights, each (blocks, b); a choice of weight 0 is none.
     negatives : (blocks, N).
-    shared : what threads fill for each other. Two sets, since one thread may begin a block while
-        another still ends the last: rows of negatives (2, N, r) and 1 over their lengths (2, N);
-        hu and hi (b, r), gn (threads, N, r), mass (threads, N).
+    owners : which thread has the row of each user, item and negative; shapes as above.
+    shared : what threads fill for each other. Two sets where one thread may begin a block while
+        another still ends the last: rows of negatives (2, N, r) and 1 over their lengths (2, N).
+        One of the others: rows of choices (2, b, r), users first, and 1 over their lengths (2, b);
+        by part of the negatives, sums of scores (., b) and gradients of users (., b, r); by part
+        of the choices, gradients of negatives (., N, r) and their curvature (., N); and steps
+        (2, b, r).
     """
-    rows, lengths, hu, hi, gn, mass = shared
-    cosine, (b, r), N, total, waits = how[2], hu.shape, negatives.shape[1], 0.0, 0
-    first, last = thread * b // threads, (thread + 1) * b // threads
-    S, room = np.empty((last - first, N), np.float32), np.empty((3, last - first, r), np.float32)
-    gu, gi = np.empty((last - first, r), np.float32), np.empty((last - first, r), np.float32)
+    (users, items, weights), (own_users, own_items, own_negatives) = choices, owners
+    rows, lengths, both, ends, sums, gu, gn, mass, steps = shared
+    cosine, (b, r), N, total, waits = how[2], steps.shape[1:], negatives.shape[1], 0.0, 0
+    deep, wide = grid
+    threads, down, along = deep * wide, thread // wide, thread % wide
+    top, bottom = down * b // deep, (down + 1) * b // deep  # of the products
+    left, right = along * N // wide, (along + 1) * N // wide
+    first, last = thread * b // threads, (thread + 1) * b // threads  # of the choices' own rows
+    S, C = (
+        np.empty((bottom - top, right - left), np.float32),
+        np.empty((bottom - top, r), np.float32),
+    )
+    A, B = both[0], both[1]
     mine, G, H = np.empty(N, np.int64), np.empty((N, r), np.float32), np.empty((N, r), np.float32)
     one, beta = np.float32(1), np.float32(1) / how[0]
     for block in range(len(negatives)):
         alpha, own, W, over = alphas[block], 0, rows[block % 2], lengths[block % 2]
         for j in range(N):
-            if j + _AHEAD < N and negatives[block, j + _AHEAD] % threads == thread:
-                _fetch(V, negatives[block, j + _AHEAD])
-            if negatives[block, j] % threads == thread:
-                over[j] = _gather(V[negatives[block, j]], W[j], cosine)
+            if own_negatives[block, j] == thread:
                 mine[own] = j
                 own += 1
+        for k in range(b):
+            if k + _FURTHER < b and own_users[block, k + _FURTHER] == thread:
+                _fetch(U, users[block, k + _FURTHER])
+            if k + _FURTHER < b and own_items[block, k + _FURTHER] == thread:
+                _fetch(V, items[block, k + _FURTHER])
+            if own_users[block, k] == thread:
+                ends[0, k] = _gather(U[users[block, k]], A[k], cosine)
+            if own_items[block, k] == thread:
+                ends[1, k] = _gather(V[items[block, k]], B[k], cosine)
+        for k in range(own):
+            if k + _AHEAD < own:
+                _fetch(V, negatives[block, mine[k + _AHEAD]])
+            j = mine[k]
+            over[j] = _gather(V[negatives[block, j]], W[j], cosine)
         waits += threads
         wait(counter, waits)
-        part = users[block, first:last], items[block, first:last], weights[block, first:last]
-        total += _gradients(
-            U, V, *part, W, P, alpha, how, S, gu, gi, gn[thread], mass[thread], room
-        )
-        np.dot(gu, P[1], hu[first:last])
-        np.dot(gi, P[0], hi[first:last])
+        some = A[top:bottom], W[left:right]
+        _scores(*some, beta, S, sums[along, top:bottom], gu[along, top:bottom], C)
+        if wide > 1:
+            waits += threads
+            wait(counter, waits)
+        scores = _added(sums[:, top:bottom])
+        found = gn[down, left:right], mass[down, left:right]
+        _negatives(some[0], S, weights[block, top:bottom], scores, P, how, *found, C)
+        part, hu, hi = weights[block, first:last], gu[0, first:last], steps[1, first:last]
+        for other in range(1, wide):
+            hu += gu[other, first:last]
+        scores, pair = scores[first - top : last - top], (A[first:last], B[first:last])
+        total += _own_rows(*pair, ends[:, first:last], part, scores, P, alpha, how, hu, hi)
+        np.dot(hu, P[1], steps[0, first:last])
+        hi[:] = np.dot(hi, P[0])
         waits += threads
         wait(counter, waits)
         for k in range(b):
-            if users[block, k] % threads == thread:
-                _descend(U[users[block, k]], hu[k], alpha)
-            if items[block, k] % threads == thread:
-                _descend(V[items[block, k]], hi[k], alpha)
+            if own_users[block, k] == thread:
+                _descend(U[users[block, k]], steps[0, k], alpha)
+            if own_items[block, k] == thread:
+                _descend(V[items[block, k]], steps[1, k], alpha)
         for k in range(own):
             j, curvature = mine[k], np.float32(0)
             G[k] = gn[0, j]
-            for other in range(1, threads):
+            for other in range(1, deep):
                 G[k] += gn[other, j]
             if cosine:
                 _project(G[k], W[j], over[j])
                 continue
-            for other in range(threads):
+            for other in range(deep):
                 curvature += mass[other, j]
             G[k] /= one + alpha * beta * beta * curvature
         np.dot(G[:own], P[0], H[:own])

@@ -11,12 +11,12 @@ from ..base import SoftmaxRound, SquaredRound
 from ..schedule import shifts
 from . import choice_kernels as kernels
 from .crew import Crew, one_thread_each
-from .intrinsics import CONCURRENT
 from .thread_blocks import even_blocks, owners, sort_by
 
 # A thread gets at least so many choices, and so many in a turn: fewer run sooner than it wakes.
 _WOKEN, _TURN = 8192, 512
-_PART = 32  # of a block of the softmax: products of fewer rows are slow
+_PART = 32  # of a block of the softmax: a thread gets the products of so many rows, or more
+_DEEP = 4  # parts of its choices, before its negatives are cut as well
 
 
 def run_squared(
@@ -52,26 +52,40 @@ def run_softmax(
     factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
     round: SoftmaxRound, crew: Crew,
 ) -> float:  # fmt: skip
-    """Threads share a block of choices, each with BLAS of its own; what they find for the
-    negatives is added in their order, so that a result can be repeated."""
-    jobs = max(1, min(crew.jobs if CONCURRENT else 1, round.block // _PART))
-    (blocks, N), r, b = negatives.shape, factors.rank, round.block
+    """Threads share a block of choices, each with BLAS of its own; what several of them find for
+    one row is added in their order, so that a result can be repeated."""
+    deep, wide = grid = _grid(crew.count(round.block // _PART))
+    jobs, (blocks, N), r, b = deep * wide, negatives.shape, factors.rank, round.block
     padding = np.zeros(blocks * b - len(order), order.dtype)
     order = np.concatenate([order, padding]).reshape(blocks, b)
     users, items, weights = choices.users[order], choices.items[order], choices.weights[order]
     weights.ravel()[weights.size - len(padding) :] = 0
-    rooms = (2, N, r), (2, N), (b, r), (b, r), (jobs, N, r), (jobs, N)
+    owners = tuple((rows % jobs).astype(np.uint16) for rows in (users, items, negatives))
+    rooms = (
+        (2, N, r), (2, N), (2, b, r), (2, b), (wide, b), (wide, b, r), (deep, N, r), (deep, N),
+        (2, b, r),
+    )  # fmt: skip
     shared = tuple(np.empty(shape, np.float32) for shape in rooms)
     how = np.float32(round.tau), np.float32(round.c), round.cosine, np.float32(round.ridge)
     alphas = np.linspace(*round.alphas, blocks, dtype=np.float32)
-    U, V = kernels.padded(factors.left), kernels.padded(factors.right)
+    tables = kernels.padded(factors.left), kernels.padded(factors.right)
+    events = (users, items, weights), negatives, owners
     P = round.P.astype(np.float32)
     counter = np.zeros(1, np.intp)
 
     def work(thread: int) -> float:
-        return kernels.softmax(
-            thread, jobs, counter, U, V, users, items, weights, negatives, P, alphas, how, shared
-        )
+        return kernels.softmax(thread, grid, counter, *tables, *events, P, alphas, how, shared)
 
     with one_thread_each(alone=jobs > 1):
         return sum(crew.each(work, list(range(jobs))))
+
+
+def _grid(jobs: int) -> tuple[int, int]:
+    """Parts of the choices, and of the negatives, for so many threads: of four parts or more the
+    choices of one are few, and what each finds for all negatives is much.
+
+    >>> [_grid(jobs) for jobs in (0, 2, 4, 6, 8, 16)]
+    [(1, 1), (2, 1), (4, 1), (6, 1), (4, 2), (4, 4)]
+    """
+    wide = max(1, jobs // _DEEP)
+    return max(1, jobs) // wide, wide

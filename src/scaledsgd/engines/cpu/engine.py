@@ -104,7 +104,8 @@ class CpuEngine(NumpyAlgebra, Engine):
         self._by_rows(lambda part: step_kernels.scale(part, columns), X)
 
     def shrink(self, X: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
-        step_kernels.shrink(X, rows.astype(X.dtype), columns.astype(X.dtype))
+        padded = choice_kernels.padded(X)  # rows in one piece, of which several numbers at a time
+        step_kernels.shrink(padded, rows.astype(X.dtype), columns.astype(X.dtype))
 
     def squares(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return choice_kernels.squares(choice_kernels.padded(X), X.shape[1], weights)

@@ -284,10 +284,11 @@ def scale(X, columns):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def shrink(X, rows, columns):
-    """X_iq <- X_iq / (1 + rows_i columns_q)."""
+    """X_iq <- X_iq / (1 + rows_i columns_q), of as many columns as are given."""
+    one = X.dtype.type(1)
     for row in range(X.shape[0]):
-        for q in range(X.shape[1]):
-            X[row, q] /= 1 + rows[row] * columns[q]
+        for q in range(len(columns)):
+            X[row, q] /= one + rows[row] * columns[q]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
