@@ -145,6 +145,56 @@ def test_new_items_have_none_and_new_choices_speak_at_once(readers, tmp_path):
     fresh = {"user": np.array([7000, 7000]), "item": np.array(["5a", "new"])}
     model.partial_fit(fresh, **NAMES)
     assert "5b" in model.recommend(7000, k=2)[0]
+    assert "new" not in model.recommend(items=["5a"], k=5)[0]
+
+
+@pytest.mark.parametrize("loss", ["softmax", "squared"])
+def test_a_stream_finds_neighbours_anew_whenever_it_ends(loss, readers, tmp_path):
+    """A twentieth of new choices, in pieces: a series that nobody has read before them."""
+    readers.save(tmp_path / "m.model")
+    one, two = (load(tmp_path / "m.model") for _ in range(2))
+    one.policy_.loss = two.policy_.loss = loss
+    counts = []
+    for n in range(10):
+        who = np.repeat(np.arange(9) + 9000 + 9 * n, 2)
+        piece = {"user": who, "item": np.tile(["new a", "new b"], 9)}
+        one.partial_fit(piece, **NAMES)
+        counts.append(one._regressed_on)
+        two.partial_fit(piece, **NAMES)
+        two.save(tmp_path / "two.model")  # killed, and begun anew from its file
+        two = load(tmp_path / "two.model")
+    told = one.histories.table
+    first = next(n for n in range(10) if counts[n] > 3200)
+    assert counts == [3200] * first + [3200 + 18 * (first + 1)] * (10 - first) and first == 8
+    held = one._neighbours, two._neighbours
+    for name in ("start", "items", "weights"):
+        np.testing.assert_array_equal(*(getattr(table, name) for table in held))
+    assert one.recommend(items=["new a"], k=1)[0] == two.recommend(items=["new a"], k=1)[0]
+    W = dense(one._neighbours, told.shape[1])
+    a, b = one.item_ids.rows(["new a", "new b"], "item")
+    assert W[a, b] > 0 and W[b, a] > 0
+
+
+def test_ridges_of_one_finder_and_blends_of_one_pass_are_those_of_each(monkeypatch):
+    X = table(100, 30)
+    choices, vectors = choices_of(X), np.random.default_rng(1).random((130, 4), np.float32)
+    start = np.concatenate([[0], np.cumsum((X > 0).sum(axis=1))])
+    had = start, choices.items, choices.weights
+    for small in (neighbours._SMALL, 0):
+        monkeypatch.setattr(neighbours, "_SMALL", small)
+        find = Neighbours.finder(choices, 6)
+        for ridge in (3.0, 30.0, 3.0):
+            found, right = find(ridge), Neighbours.of(choices, 6, ridge)
+            np.testing.assert_array_equal(dense(found, 30), dense(right, 30))
+    search, queries = Search(vectors[100:]), vectors[:100]
+    best, before = search.top_k(queries, 5), search.top_k(queries, 5)
+    lists = found.blended((0.3, 5.0), best, search.table, queries, had)
+    np.testing.assert_array_equal(best, before)
+    for blend, told in zip((0.3, 5.0), lists, strict=True):
+        right = found.times(blend).top_k(search, queries, 5, had)
+        np.testing.assert_array_equal(told[0], right[0])
+        np.testing.assert_allclose(told[1], right[1], rtol=1e-6)
+    assert (lists[0][0] != lists[1][0]).any()
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,17 @@ def wrong(made: ChoiceTrainer) -> float:
     return np.mean([np.mean(a[:, None] <= b) for a, b in zip(own, others, strict=True)])
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_stream_leaves_rows_as_long_as_they_are(stream):
+    made, choices = trainer()
+    made.policy.loss, made.policy.cosine = "softmax", True
+    made.factors.X *= np.float32(7)
+    before, few = made.factors.left.copy(), choices[choices.users < 20]
+    made.follow(few, few) if stream else made.descend(few, 4)
+    assert np.array_equal(made.factors.left[20:], before[20:]) == stream
+    assert not np.array_equal(made.factors.left[:20], before[:20])
+
+
 def test_bpr_learns_whom_to_prefer_from_every_choice_once():
     made, choices = trainer()
     before = wrong(made)

@@ -65,6 +65,7 @@ _OWN: dict[str, Any] = {
         "measures": Each((_SIZE, _SIZE), named=True),
         "columns": {"user": str, "item": str},
         "unit": _ABOVE,
+        "regressed?": _COUNT,
     }
 }
 
@@ -78,7 +79,7 @@ _TIGHTER = {
     "kind": Either(*INITIALISATIONS),
     "loss": Either("softmax", "squared", "bpr"),
     **dict.fromkeys(("train", "held", "last"), Number(0, endless=True)),
-    **dict.fromkeys(("theta", "turn", "tau", "c", "unit"), _ABOVE),
+    **dict.fromkeys(("theta", "turn", "tau", "c", "unit", "local_ridge"), _ABOVE),
 }
 
 _INTEGERS = "int32 int64"

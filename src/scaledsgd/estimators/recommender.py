@@ -35,6 +35,7 @@ from .base import SETTINGS, Learner, Role
 
 _EPOCHS = 40  # of the softmax at most, with epochs="auto"
 _HEAVIEST = 32.0  # times the mean: a choice of more weight would throw its rows about
+_AGAIN = 1.05  # times the choices that neighbours were found in: then a stream finds them again
 _NEAR = "start", "items", "weights"  # the arrays of neighbours in a file
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31557600}
 
@@ -87,6 +88,7 @@ class Recommender(Learner):
     _trainer: ChoiceTrainer
     _histories: Histories
     _neighbours: Neighbours | None = None
+    _regressed_on = 0  # choices, when neighbours were found
     _cached: tuple | None = None  # vectors, and a search among them, of one state
     _sides = ("user", "item")
     # Settings of the other estimators, which are facts about this one.
@@ -161,7 +163,11 @@ class Recommender(Learner):
         self._trainer.checkpoint = checkpoint
         self.history_, self._neighbours = self._trainer.history, None
         self._trainer.run(choices, epochs=epochs, callbacks=self.callbacks, verbose=self.verbose)
-        self._neighbours = self._regressed(some)
+        if policy.neighbours:  # a part of the training's time
+            clock = perf_counter()
+            self._neighbours, self._regressed_on = self._regressed(some), len(choices)
+            self._trainer.seconds += perf_counter() - clock
+            self.history_.records[-1]["seconds"] = self._trainer.seconds
         self.n_features_in_ = choices.shape[1]
         best = self.measures_.get(policy.loss)
         if best and best[0] <= self.measures_["popularity"][0]:
@@ -208,15 +214,10 @@ class Recommender(Learner):
             checkpoint.own = told | {"policy": asdict(found.policy)}
         return found
 
-    def _regressed(self, choices: Choices) -> Neighbours | None:
-        """What items say for others, if the policy asks for it; a part of the training's time."""
-        clock, policy = perf_counter(), self._trainer.policy
-        if not policy.neighbours:
-            return None
-        found = Neighbours.of(choices, policy.neighbours, policy.local_ridge).times(policy.blend)
-        self._trainer.seconds += perf_counter() - clock
-        self.history_.records[-1]["seconds"] = self._trainer.seconds
-        return found
+    def _regressed(self, choices: Choices) -> Neighbours:
+        """What items say for others."""
+        policy = self._trainer.policy
+        return Neighbours.of(choices, policy.neighbours, policy.local_ridge).times(policy.blend)
 
     def _begin(self, shape, policy: ChoicePolicy, engine: Engine, seed: int) -> ChoiceTrainer:
         """A trainer with fresh factors."""
@@ -306,7 +307,22 @@ class Recommender(Learner):
         else:
             self._trainer.follow(choices, self._all_of(users))
         self._cached = None
+        if self._neighbours is not None:
+            self._regress_again()
         return self
+
+    def _regress_again(self) -> None:
+        """Find neighbours anew, new items' among them, once there is enough to find them in: so
+        seldom that a stream of small batches does not pay for it."""
+        table = self._histories.table
+        if table.nnz < _AGAIN * self._regressed_on:
+            return
+        users = np.repeat(np.arange(len(table.indptr) - 1, dtype=np.int32), np.diff(table.indptr))
+        items, weights = table.indices.astype(np.int32, copy=False), np.clip(table.data, 0, 1)
+        choices = Choices(users, items, weights, self.factors.shape)
+        if self.engine is not None:  # as in `fit`
+            choices = tuning.some_users(choices, tuning.MOST, self.factors.seed)
+        self._neighbours, self._regressed_on = self._regressed(choices), table.nnz
 
     def _all_of(self, users: np.ndarray) -> Choices:
         """All choices of some users."""
@@ -526,7 +542,8 @@ class Recommender(Learner):
         return ChoicePolicy(self.loss)
 
     def _facts(self) -> dict:
-        return {"measures": self.measures_, "columns": self._columns, "unit": self._unit}
+        told = {"measures": self.measures_, "columns": self._columns, "unit": self._unit}
+        return told | {"regressed": self._regressed_on}
 
     def _memory(self) -> dict[str, np.ndarray]:
         held = {f"weights{n}": weights for n, weights in enumerate(self._trainer.seen)}
@@ -544,6 +561,7 @@ class Recommender(Learner):
         if "near_start" in arrays:
             near = {name: arrays[f"near_{name}"] for name in _NEAR}
             self._neighbours = Neighbours(**near, blend=self.policy_.blend)
+            self._regressed_on = own.get("regressed", 0)
         return self
 
 

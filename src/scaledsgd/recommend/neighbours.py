@@ -12,15 +12,16 @@ item with its nearest ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
 from ..core.choices import Choices
 from ..core.compiled import njit
-from ..core.memory import cores
+from ..core.memory import allow, cores
 from .search import Lists, Search, insert, product
 
 _SHRINK = 10.0  # added to sqrt(n_i n_j): of items that few chose, similarities are chance
@@ -28,6 +29,7 @@ _SWEEPS = 100  # of coordinate descent at most
 _EXACT = 1e-3  # a sweep that changes no weight by more is the last
 _MOST = 4e9  # pairs of choices by one user: of more, those of some users are looked at
 _FEW = 64  # items or users that one thread is done with sooner than several are
+_SMALL = 2**20  # pairs of an item and one near it, of which several tables may be held
 _LEAST = 1e-3  # the smallest weight that is kept
 
 
@@ -51,8 +53,17 @@ class Neighbours:
     def of(cls, choices: Choices, count: int, ridge: float, seed: int = 0) -> Neighbours:
         """Of each item the regression on its `count` nearest. A choice of less than the mean weight
         counts for less, one of more for no more."""
-        near, weights = _regressed(choices, min(count, choices.shape[1]), ridge, seed)
-        return cls(*_by_source(near, weights))
+        return cls(*_by_source(*_regressed(choices, min(count, choices.shape[1]), ridge, seed)))
+
+    @classmethod
+    def finder(cls, choices: Choices, count: int, seed: int = 0) -> Callable[[float], Neighbours]:
+        """What `of` gives for each ridge. Where tables are small, what is nearest is found once,
+        and nothing is regressed twice; of others none stays."""
+        count = min(count, choices.shape[1])
+        if count * choices.shape[1] > _SMALL:
+            return lambda ridge: cls.of(choices, count, ridge, seed)
+        nearby = _nearby(choices, count, seed)
+        return cache(lambda ridge: cls(*_by_source(nearby[0].copy(), _weighed(nearby, ridge))))
 
     def times(self, blend: float) -> Neighbours:
         """The same, counting for more or less."""
@@ -87,32 +98,55 @@ class Neighbours:
 
         Nothing speaks against an item. So those for which nobody speaks are among the best only if
         they are among the best by their products, and only the others have to be looked at."""
+        rows, scores = (part[None] for part in found)
+        self._improve((1.0,), (rows, scores), table, queries, had, exclude, places)
+        return found
+
+    def blended(
+        self, blends: Sequence[float], found: Lists, table: np.ndarray, queries: np.ndarray,
+        had: tuple, exclude: Lists | None = None,
+    ) -> list[Lists]:  # fmt: skip
+        """The same, of `times` each of these blends, for little more than one of them costs; what
+        was found stays."""
+        rows, scores = (np.repeat(part[None], len(blends), axis=0) for part in found)
+        self._improve(blends, (rows, scores), table, queries, had, exclude, None)
+        return list(zip(rows, scores, strict=True))
+
+    def _improve(self, blends: Sequence[float], found: Lists, table, queries, had, exclude, places):
+        """Args: found, lists of each blend (blends, users, k)."""
         places = np.arange(len(table)) if places is None else places
         if exclude is None:
             exclude = np.zeros(len(queries) + 1, np.int64), np.zeros(0, np.int64)
         queries = np.ascontiguousarray(queries, table.dtype)
         start, items, values = had
-        told = start, items, (self.blend * np.clip(values, 0, 1)).astype(np.float32)
+        told = start, items, np.clip(values, 0, 1).astype(np.float32)
         asked = (self.start, self.items, self.weights), told, exclude, places, table, queries
-        _in_parts(lambda first, last: _improve(*asked, *found, first, last), len(queries))
-        return found
+        counts = (self.blend * np.asarray(blends)).astype(np.float32)
+        _in_parts(lambda first, last: _improve(*asked, counts, *found, first, last), len(queries))
 
 
 def _regressed(choices: Choices, count: int, ridge: float, seed: int) -> Lists:
     """Of each item the nearest (items, count), -1 where there are no more, and their weights."""
-    near, shared, least, sizes, usual = _nearby(choices, count, seed)
+    nearby = _nearby(choices, count, seed)
+    return nearby[0], _weighed(nearby, ridge)
+
+
+def _weighed(nearby: tuple, ridge: float) -> np.ndarray:
+    """Weights (items, count) of what `_nearby` found."""
+    near, shared, least, sizes, usual = nearby
     weights = np.zeros(near.shape, np.float32)
 
     def regress(first: int, last: int) -> None:
         _regress(near, shared, least, sizes, usual, ridge, _SWEEPS, weights, first, last)
 
     _in_parts(regress, len(near))
-    return near, weights
+    return weights
 
 
 def _nearby(choices: Choices, count: int, seed: int) -> tuple:
     """Of each item the nearest (items, count), -1 where there are no more; x_i.x_j with them; what
     its likeness to the others is at most; and x_i.x_i and the usual e_i of `_sorted`."""
+    allow(12.0 * choices.shape[1] * count, "a table of neighbours")
     by_user, by_item, sizes, usual = _sorted(choices, seed)
     near = np.full((len(sizes), count), -1, np.int32)
     shared, least = np.zeros(near.shape, np.float32), np.zeros(len(near), np.float32)
@@ -275,15 +309,15 @@ def _by_source(near, weights):
 
 
 @njit(nogil=True, cache=True)
-def _improve(speak, had, exclude, places, table, queries, rows, scores, first, last):
+def _improve(speak, had, exclude, places, table, queries, blends, rows, scores, first, last):
     """Rows and scores of the best for users from `first` to `last`, from those by their products
-    alone."""
+    alone, for each of the blends."""
     (start, items, weights), (begin, own, values), (gone_from, gone) = speak, had, exclude
     said = np.zeros(len(table), np.float32)
     named, left_out = np.zeros(len(table), np.bool_), np.zeros(len(table), np.bool_)
     order = np.empty(len(table), np.int64)
     for u in range(first, last):
-        many, kept = 0, 0
+        many = 0
         for p in range(begin[u], begin[u + 1]):
             if own[p] >= len(start) - 1:  # newer than the table
                 continue
@@ -296,16 +330,20 @@ def _improve(speak, had, exclude, places, table, queries, rows, scores, first, l
                     said[row] += values[p] * weights[q]
         for p in range(gone_from[u], gone_from[u + 1]):
             left_out[gone[p]] = True
-        for n in range(rows.shape[1]):  # those whose scores change are put in again
-            row, score = rows[u, n], scores[u, n]
-            if row >= 0 and not named[row]:
-                rows[u, kept], scores[u, kept] = row, score
-                kept += 1
-        rows[u, kept:], scores[u, kept:] = -1, -np.inf
+        for b in range(len(blends)):
+            kept = 0
+            for n in range(rows.shape[2]):  # those whose scores change are put in again
+                row, score = rows[b, u, n], scores[b, u, n]
+                if row >= 0 and not named[row]:
+                    rows[b, u, kept], scores[b, u, kept] = row, score
+                    kept += 1
+            rows[b, u, kept:], scores[b, u, kept:] = -1, -np.inf
         for n in range(many):
             row = order[n]
             if not left_out[row]:
-                insert(product(table[row], queries[u]) + said[row], row, scores[u], rows[u])
+                score = product(table[row], queries[u])
+                for b in range(len(blends)):
+                    insert(score + blends[b] * said[row], row, scores[b, u], rows[b, u])
             named[row], said[row] = False, 0
         for p in range(gone_from[u], gone_from[u + 1]):
             left_out[gone[p]] = False

@@ -106,13 +106,12 @@ class Holdout:
         if not all(np.isfinite(lengths(side)).all() for side in (users, items)):
             return [Measures(*np.zeros((2, len(self.users))))] * len(blends)
         queries, seen = users[self.users], (self._seen.indptr, self._seen.indices)
-        best, told = top_k(queries, items, _K, seen, copied=False), []
-        for blend in blends:
-            found = best[0].copy(), best[1].copy()
-            if self.local is not None and blend:
-                had = (*seen, self._seen.data)
-                self.local.times(blend).improved(found, items, queries, had, seen)
-            ndcg, recall = top_measures(found[0], self._test)
+        lists, told = [top_k(queries, items, _K, seen, copied=False)], []
+        if self.local is not None:
+            had = (*seen, self._seen.data)
+            lists += self.local.blended(_BLENDS[1:], lists[0], items, queries, had, seen)
+        for found, _ in lists:
+            ndcg, recall = top_measures(found, self._test)
             told.append(Measures(ndcg.astype(np.float32), recall.astype(np.float32)))
         return told
 
@@ -213,9 +212,9 @@ class Tuner:
         count, tried = self.fixed.get("neighbours", 0), {}
 
         def regress(ridge: float) -> None:
-            for split in self.holdouts:
+            for split, find in zip(self.holdouts, finders, strict=True):
                 split.local = None  # before there is another
-                split.local = Neighbours.of(split.kept, count, ridge)
+                split.local = find(ridge)
 
         def value(at: tuple) -> float:
             regress(at[0])
@@ -224,9 +223,10 @@ class Tuner:
 
         if not count:
             return policy, base
+        finders = [Neighbours.finder(split.kept, count) for split in self.holdouts]
         grid = _GRID["local_ridge"]
         at, _ = climb(value, (10.0,), [grid], trials=len(grid))
-        regress(at[0])  # again: of others none is kept, which would take as much memory
+        regress(at[0])  # again: where tables are large, of others none is kept
         return replace(policy, local_ridge=at[0]), tried[at]
 
     def _squared(self) -> tuple[ChoicePolicy, list[Measures]]:

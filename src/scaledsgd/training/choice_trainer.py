@@ -163,9 +163,13 @@ class ChoiceTrainer:
             if (weights == 0).any():
                 self.engine.clear(side, weights == 0)
 
-    def _descending(self, choices: AnyChoices, epochs: int, first: int = 0) -> Iterator[float]:
-        """The same from the epoch `first` on, with a look at the mean loss after each."""
-        if epochs and not first and self.policy.by_angle:
+    def _descending(
+        self, choices: AnyChoices, epochs: int, first: int = 0, fresh: bool = True
+    ) -> Iterator[float]:
+        """The same from the epoch `first` on, with a look at the mean loss after each. Args: fresh,
+        rows come from the squared loss. Of those that the softmax has trained the lengths stay:
+        they have grown with what was learned, and a long row turns less in a step."""
+        if epochs and not first and fresh and self.policy.by_angle:
             self._even_lengths()
         epoch = self.bpr_epoch if self.policy.loss == "bpr" else self.softmax_epoch
         for k in range(first, epochs):
@@ -325,7 +329,7 @@ class ChoiceTrainer:
             if self.policy.loss == "squared":
                 self.squared_round(choices, self.rng.permutation(len(choices)), _STREAM_THETA)
             else:
-                passes = self._descending(replayed or choices, _STREAM_EPOCHS)
+                passes = self._descending(replayed or choices, _STREAM_EPOCHS, fresh=False)
                 self.policy.rms, *_ = [self.policy.rms for _ in passes]  # as it was to begin with
             self._check_end(choices)
         except DivergenceError:
