@@ -15,6 +15,7 @@ from .losses import LOSSES, Loss, weight
 from .validation import bad_target, finite, real, refuse, whole
 
 _BLOCK = 1 << 16  # samples checked at a time: temporaries stay at a megabyte or two
+_ROOM = 16  # places for each entry that is looked for
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,15 @@ class Observations:
         if self.loss.arity > 2:
             return positions
         wanted = np.unique(self._keys(self.index[positions]))
-        named = np.zeros(max(self.shape), bool)
-        named[self.index[positions].ravel()] = True
+        # Most samples name none of them, which a table of their last bits shows at once.
+        last = (1 << max(len(wanted) * _ROOM - 1, 1).bit_length()) - 1
+        named = np.zeros(last + 1, bool)
+        named[wanted & last] = True
         found = []
         for start, index, _ in self.blocks():
-            some = np.flatnonzero(named[index[:, 0]])
-            keys = self._keys(index[some])
+            keys = self._keys(index)
+            some = np.flatnonzero(named[keys & last])
+            keys = keys[some]
             at = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
             found.append(start + some[wanted[at] == keys])
         return np.concatenate(found)

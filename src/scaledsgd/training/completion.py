@@ -336,7 +336,8 @@ class Completion(Trainer):
                 break
             if "slow" in self._asks and why != "noise" and self._few():
                 self._asks = tuple(ask for ask in self._asks if ask != "slow")
-                if self._finished(rest, held):
+                # Where a ridge has explained more than biases do, noise is likelier than a bad start.
+                if self._finished(rest, held, 1 if ridged else _STARTS):
                     break
             paths = more or (held is None and self.policy.automatic)
             if paths and self.loss.name == "distance" and self._from_paths(rest, held):
@@ -604,11 +605,12 @@ class Completion(Trainer):
         size = _rms(seen.targets[:_LOOK] - biases.of(seen.index[:_LOOK]))
         wide = min(_WIDE + len(seen) // sum(shape), _WIDEST, *shape)
         rank = max(old.rank, wide) if self.wide or self.loss.name == "logistic" else old.rank
-        factors = self.engine.host.start(
-            shape, rank, self.loss, seed=old.seed, scale=starting_scale(size, shape),
-            dtype=np.float32,  # of noise no more digits are known
-        )  # fmt: skip
-        factors.X = self.engine.host.put(factors.X)
+        X = aligned(sum(shape), rank, np.float32)  # of noise no more digits are known
+        X[...] = np.random.default_rng([old.seed, 9]).standard_normal(X.shape, np.float32)
+        scale = starting_scale(size, shape)
+        factors = Factors(X, shape[0], old.seed, scale, spectrum=np.zeros(rank))
+        for side, by in zip(factors.sides, scale, strict=True):
+            side *= np.float32(by)
         return RidgeTrainer(factors, self.loss, self.engine.host, self.rng, biases, biased)
 
     def _take(self, run: RidgeTrainer, useful: int, error: float) -> None:
@@ -689,7 +691,7 @@ class Completion(Trainer):
 
     # --- Few samples ----------------------------------------------------------------------------
 
-    def _finished(self, rest: Observations, held: Chunk | None) -> bool:
+    def _finished(self, rest: Observations, held: Chunk | None, starts: int = _STARTS) -> bool:
         """Whether Gauss-Newton has found an exact fit that holds for what was held out."""
         assert held is not None
         factors, policy = self.factors, self.policy
@@ -700,7 +702,7 @@ class Completion(Trainer):
         near = policy.held < _NOISY * _rms(held.targets)
         X = self._exact(found, seen, held) if near else None
         if X is None and self.loss.name == "squared":
-            X = self._from_anywhere(seen, held)
+            X = self._from_anywhere(seen, held, starts)
         if X is None:
             return False
         X = self._fewest(X, seen, held)
@@ -716,13 +718,13 @@ class Completion(Trainer):
         self.left, self.P = 0, None
         return True
 
-    def _from_anywhere(self, seen: Chunk, held: Chunk) -> np.ndarray | None:
+    def _from_anywhere(self, seen: Chunk, held: Chunk, starts: int) -> np.ndarray | None:
         """X of an exact fit by ridges that fall from where nothing grows, from one start after the
         other."""
         factors, size = self.factors, _rms(seen.targets)
         edge = sum(np.sqrt(len(seen) / np.array(factors.shape)))
         rank = min(factors.rank + _MORE, *factors.shape)
-        for start in range(_STARTS):
+        for start in range(starts):
             if (start + 1) * len(seen) * rank**2 > (_WORK if start else _ALONE):
                 break
             rng = np.random.default_rng([factors.seed, 5, start])

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.compiled import njit
 from ..core.factors import Factors
 from ..core.losses import Loss, weighed, weight
 from ..core.observations import Chunk, Observations
@@ -37,6 +38,7 @@ _CAP = 1.7  # of a residual that a step may undo
 _GROWTH, _TRIAL, _FINISH = 6, 2, 5  # epochs until directions have grown, of a trial, and at the end
 _START = 0.01  # entries of X_0 on the geometric mean of both sides, in units of the targets' root
 _HELD, _MOST = 0.03, 20_000  # of the samples judge the shares, and no more than so many
+_TENTH, _LEAST_HELD = 0.1, 1000  # or a tenth, where that is no more than so many
 # Of bits, which say little each, a larger part; shares are then tried from one at which nothing
 # grows downwards, with so many epochs for each, until so many in a row are no better.
 _HELD_BITS, _FALLING, _STAY, _WORSE = 0.2, tuple(0.9**k for k in range(40)), 12, 4
@@ -64,7 +66,7 @@ class Biases:
         w = weight(seen.targets)
         mean = float(np.mean(w * seen.targets.real, dtype=np.float64) / np.mean(w))
         biases = cls(mean, np.zeros(shape[0]), np.zeros(shape[1]))
-        biases.improve(seen.index.T, seen.targets - mean, sweeps=5)
+        biases.improve(seen.index, 0, seen.targets - mean, sweeps=5)
         return biases
 
     def of(self, index: np.ndarray) -> np.ndarray:
@@ -72,17 +74,16 @@ class Biases:
         i, j = index.T
         return self.mean + self.rows[i] + self.columns[j]
 
-    def improve(self, index, residuals: Any, sweeps: int) -> None:
+    def improve(self, index: np.ndarray, begin: int, residuals: Any, sweeps: int) -> None:
         """Fit columns and rows by turns, those of few entries held back.
-        Args: index, rows and columns; residuals, of the mean and all but the biases."""
-        i, j = index
-        w, e = np.broadcast_to(weight(residuals), len(residuals)), residuals.real
-        n, m = (np.bincount(side, w, minlength=len(own)) for side, own in
-                ((j, self.columns), (i, self.rows)))  # fmt: skip
+        Args: index (n, 2); begin, what is added to its columns; residuals (n,), of the mean and all
+        but the biases."""
+        w = np.broadcast_to(weight(residuals), len(residuals))
+        n, m = np.zeros(len(self.columns)), np.zeros(len(self.rows))
+        _weigh_both(index, begin, w, m, n)
         n, m = (np.maximum(count + np.sqrt(count), 1) for count in (n, m))
-        for _ in range(sweeps):
-            self.columns = np.bincount(j, w * (e - self.rows[i]), minlength=len(n)) / n
-            self.rows = np.bincount(i, w * (e - self.columns[j]), minlength=len(m)) / m
+        self.rows, self.columns = self.rows.copy(), np.empty(len(n))
+        _by_turns(index, begin, residuals.real, w, (self.rows, m), (self.columns, n), sweeps)
 
     def grow(self, shape: tuple[int, int]) -> None:
         """Rows and columns that are new have no bias."""
@@ -90,6 +91,37 @@ class Biases:
             np.append(own, np.zeros(max(0, rows - len(own))))
             for own, rows in zip((self.rows, self.columns), shape, strict=True)
         )
+
+
+@njit(nogil=True, cache=True)
+def _weigh_both(index, begin, w, m, n):
+    """Adds the weights of every row's entries to m, and those of every column's to n."""
+    for t in range(len(index)):
+        m[index[t, 0]] += w[t]
+        n[index[t, 1] - begin] += w[t]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _by_turns(index, begin, e, w, left, right, sweeps):
+    """Columns, and then rows, that fit residuals e best beside the others, so often. Each side is
+    its biases and what their sums are divided by."""
+    (rows, m), (columns, n) = left, right
+    for _ in range(sweeps):
+        columns[:] = 0.0
+        for t in range(len(e)):
+            columns[index[t, 1] - begin] += w[t] * (e[t] - rows[index[t, 0]])
+        columns /= n
+        rows[:] = 0.0
+        for t in range(len(e)):
+            rows[index[t, 0]] += w[t] * (e[t] - columns[index[t, 1] - begin])
+        rows /= m
+
+
+@njit(nogil=True, cache=True)
+def _add_biases(index, begin, sign, rows, columns, out):
+    """Adds a row's and a column's, or takes them away."""
+    for t in range(len(out)):
+        out[t] += sign * (rows[index[t, 0]] + columns[index[t, 1] - begin])
 
 
 def starting_scale(size: float, shape: tuple[int, int]) -> tuple[float, float]:
@@ -182,11 +214,15 @@ class RidgeTrainer:
 
     def parted(self, data: Observations, part: float = _HELD_BITS) -> tuple[Observations, Chunk]:
         """All but a part of the data, and that."""
-        count = int(np.clip(part * len(data), 1, _MOST))
+        few = min(_TENTH * len(data), _LEAST_HELD)
+        count = int(np.clip(max(part * len(data), few), 1, _MOST))
         chosen = np.zeros(len(data), bool)
         chosen[self.rng.choice(len(data), count, replace=False)] = True
-        judges = Chunk(data.index[chosen], data.targets[chosen])
-        return data.of(Chunk(data.index[~chosen], data.targets[~chosen])), judges
+        judges, rest = (
+            Chunk(data.index.take(some, axis=0), data.targets[some])
+            for some in (np.flatnonzero(chosen), np.flatnonzero(~chosen))
+        )
+        return data.of(rest), judges
 
     def finish(self, data: Observations, held: Chunk) -> None:
         """Let the step go down to nothing, on all there is."""
@@ -213,7 +249,7 @@ class RidgeTrainer:
 
     def _tune(self, data: Samples, held: Chunk, y: np.ndarray, start) -> None:
         """Go to a smaller share, or else to a larger one, as long as that is better."""
-        best = self._held_out(held, y)
+        best, bold = self._held_out(held, y), None
         for direction in (-1, 1):
             power = direction
             while self.share > _LEAST:
@@ -225,22 +261,26 @@ class RidgeTrainer:
                     self._back(before)
                     break
                 best, power = error, float(np.clip(1.5 * power, -2.25, 2.25))
-            if self.share < _STRONG:
-                self._learn_boldly(data, held, y, start, best)
+                if self.share < _STRONG and bold is None:
+                    before, bold = self._state(), self._learn_boldly(data, held, y, start)
+                    if bold[0] < best:
+                        best, power = bold[0], direction
+                        continue
+                    self._back(before)
+            if bold is not None and bold[0] < _ALIKE * best:
+                self._back(bold[1])
             if self.share != _SHARE:
                 return
 
-    def _learn_boldly(self, data: Samples, held: Chunk, y: np.ndarray, start, best: float) -> None:
+    def _learn_boldly(self, data: Samples, held: Chunk, y: np.ndarray, start) -> tuple[float, Any]:
         """Where calm steps ask for less and less of a ridge, what they have to learn is more than
         they can: bold ones are tried, from the start, with as much of a ridge as so strong a signal
-        bears."""
-        before = self._state()
+        bears. Returns the held-out error, and where they led."""
         self._back(start)
         self.share = _STRONG
         self._epochs(data, _THETA, _CALM, _GROWTH)
         self._epochs(data, _CALM, _CALM, _TRIAL)
-        if self._held_out(held, y) >= _ALIKE * best:
-            self._back(before)
+        return self._held_out(held, y), self._state()
 
     def _state(self):
         return self.factors.X.copy(), self.factors.spectrum.copy(), self.share
@@ -250,15 +290,16 @@ class RidgeTrainer:
 
     def _samples(self, data: Observations) -> Samples:
         """A training copy, less the biases."""
-        centred = data.of(Chunk(data.index.copy(), data.targets - self.biases.of(data.index)))
+        y = (data.targets - self.biases.mean).astype(np.result_type(data.targets, np.float64))
+        _add_biases(data.index, 0, -1, self.biases.rows, self.biases.columns, y.real)
+        centred = data.of(Chunk(data.index.copy(), y))
         shift = [side * self.factors.begin for side in self.loss.sides]
         return self.engine.samples(centred, shift, self.factors.X.dtype, self.rng)
 
     def _weigh(self, data: Observations) -> None:
-        (i, j), w = data.index.T, np.broadcast_to(weight(data.targets), len(data))
-        counts = np.bincount(i, w, minlength=len(self.factors.X))
-        right = counts[self.factors.begin :]
-        right += np.bincount(j, w, minlength=len(right))
+        counts = np.zeros(len(self.factors.X))
+        w = np.broadcast_to(weight(data.targets), len(data))
+        _weigh_both(data.index, 0, w, counts, counts[self.factors.begin :])
         self.weights = self.engine.put(np.sqrt(counts))
 
     def _epochs(self, data: Samples, first: float, last: float, epochs: int) -> None:
@@ -285,11 +326,14 @@ class RidgeTrainer:
         """Fit the biases again to what the factors leave."""
         if not self.biased:
             return
-        i, j = (side - by for side, by in zip(data.index.T, (0, self.factors.begin), strict=True))
-        old = self.biases.rows[i] + self.biases.columns[j]
+        begin, old = self.factors.begin, (self.biases.rows, self.biases.columns)
         z = self.engine.scores(self.factors, data.index, self.loss)
-        self.biases.improve((i, j), data.targets - z + old, sweeps=2)
-        data.targets += (old - self.biases.rows[i] - self.biases.columns[j]).astype(z.dtype)
+        left = (data.targets - z).astype(np.result_type(data.targets, np.float64))
+        _add_biases(data.index, begin, 1, *old, left.real)
+        self.biases.improve(data.index, begin, left, sweeps=2)
+        now = self.biases.rows, self.biases.columns
+        change = (new - then for new, then in zip(now, old, strict=True))
+        _add_biases(data.index, begin, -1, *change, data.targets.real)
 
     def _held_out(self, held: Chunk, y: Any) -> float:
         index = held.index + np.array([0, self.factors.begin])
