@@ -336,7 +336,7 @@ class Completion(Trainer):
                 break
             if "slow" in self._asks and why != "noise" and self._few():
                 self._asks = tuple(ask for ask in self._asks if ask != "slow")
-                # Where a ridge has explained more than biases do, noise is likelier than a bad start.
+                # Where a ridge was tried, noise is likelier than a bad start.
                 if self._finished(rest, held, 1 if ridged else _STARTS):
                     break
             paths = more or (held is None and self.policy.automatic)
