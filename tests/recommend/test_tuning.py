@@ -74,7 +74,7 @@ def test_epochs_are_doubled_while_that_helps(gains, epochs, found):
         steps = sum(length > one for one in lengths)
         return 0.1 * np.prod([1 + gain for gain in gains[:steps]])
 
-    assert tuner(answers)._length({}, epochs)[0] == found
+    assert tuner(answers)._length([{}], epochs)[1] == found
 
 
 def test_a_gain_that_may_be_chance_is_none():
@@ -85,26 +85,28 @@ def test_a_gain_that_may_be_chance_is_none():
     def answers(changes, length):
         return 1 + (noise if length > 6 else 0 * noise)
 
-    assert tuner(answers)._length({}, 12)[0] == 6
+    assert tuner(answers)._length([{}], 12)[1] == 6
 
 
 def test_what_is_fixed_is_not_searched():
     made = tuner(lambda changes, length: changes["tau"], {"tau": 0.1, "cosine": True})
-    assert made._product("softmax")["tau"] == 0.1
+    assert made._products("softmax")[0]["tau"] == 0.1
     assert {changes["tau"] for changes, _ in made.asked} == {0.1}
 
 
 def test_of_ridges_that_rank_alike_the_strongest_is_taken():
     made = tuner(lambda changes, length: 1 - 0.001 * changes["dot_ridge"], {"cosine": False})
-    assert made._product("softmax")["dot_ridge"] == 2.0
+    assert made._products("softmax")[0]["dot_ridge"] == 2.0
 
 
 def test_products_that_are_close_are_tried_for_longer():
     def answers(changes, length):
         return (0.100 if length > tuning._SHORT else 0.098) if changes["cosine"] else 0.099
 
-    assert tuner(answers)._product("softmax")["cosine"]
-    assert not tuner(lambda changes, length: 1.0 - changes["cosine"])._product("softmax")["cosine"]
+    assert tuner(answers)._products("softmax")[0]["cosine"]
+    assert not tuner(lambda changes, length: 1.0 - changes["cosine"])._products("softmax")[0][
+        "cosine"
+    ]
 
 
 @pytest.mark.parametrize(("reached", "loss"), [(0.4, "squared"), (0.6, "softmax")])
@@ -121,7 +123,26 @@ def test_of_cosines_that_are_close_the_one_that_is_better_for_longer_is_taken():
         return 1.0 - abs(changes["tau"] - 0.14) - 0.03 * abs(changes["c"] - 1.25) + late
 
     made = tuner(answers, {"cosine": True})
-    assert made._product("softmax") == {"loss": "softmax", "cosine": True, "tau": 0.14, "c": 1.35}
+    assert made._products("softmax")[0] == {
+        "loss": "softmax",
+        "cosine": True,
+        "tau": 0.14,
+        "c": 1.35,
+    }
+
+
+@pytest.mark.parametrize(("late", "c"), [(0.05, 1.35), (-0.05, 1.2)])
+def test_what_is_as_good_is_told_apart_where_many_epochs_help(late, c):
+    def answers(changes, length):
+        return 0.1 * length**0.5 * (1 + late * (length > tuning._LONG) * (changes["c"] > 1.2))
+
+    tied = [{"c": 1.2}, {"c": 1.35}]
+    made = tuner(answers)
+    assert made._length(tied, 40)[0]["c"] == c
+    assert made._length(tied, tuning._LONG)[0]["c"] == 1.2
+    fixed = {"cosine": True, "tau": 0.1}
+    made = tuner(lambda changes, length: 0.1 + 0.0005 * (changes["c"] > 1.2), fixed)
+    assert [one["c"] for one in made._products("softmax")] == [1.35, 1.2]
 
 
 @pytest.mark.parametrize("best", range(len(tuning._BLENDS)))
@@ -136,8 +157,8 @@ def test_neighbours_say_as_much_as_helps_and_nothing_where_nothing_does(best):
     assert (policy.neighbours, policy.blend) == (5 if best else 0, tuning._BLENDS[best])
     # Vectors that are trained for longer than in any trial leave them a step less to say.
     better = [Measures(one.ndcg + 0.1, one.recall) for one in base]
-    made._product = lambda loss: {"loss": loss}
+    made._products = lambda loss: [{"loss": loss}]
     for length, step in ((tuning._LONGEST, 0), (40, 1)):
-        made._length = lambda changes, epochs, length=length: (length, better)
+        made._length = lambda tied, epochs, length=length: (*tied, length, better)
         blend = made.find("softmax", 40).policy.blend
         assert blend == tuning._BLENDS[max(min(best, 1), best - step)]

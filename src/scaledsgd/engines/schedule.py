@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Groups of a cluster's schedule for triplets: three rows meet in one of G shares once in some G^2
-# sub-rounds, so that calls grow as G^3, and more cost more than they share (docs/scale.md).
+# Groups of a schedule for triplets: three rows meet in one of G shares once in some G^2 sub-rounds,
+# so that calls grow as G^3, and more than these cost more than they share (docs/scale.md).
 WIDEST = 8
 
 
@@ -88,16 +88,16 @@ def shifts(workers: int) -> Schedule:
     return Schedule.of(np.array(groups), 2)
 
 
-def planes(workers: int, most: int = WIDEST) -> Schedule:
+def planes(workers: int) -> Schedule:
     """Four blocks a group, as many groups as workers or, if those are no power of two, more; and
-    no more than `most`, which leaves workers past those without triplets to run.
+    no more than `WIDEST`, which leaves workers past those without triplets to run.
 
     Blocks are the points of a space over the field of two numbers. Any three of them lie in one
     plane, of four points, and the planes parallel to it hold all the others: a sub-round for every
     direction of a plane brings every three blocks together exactly once. That takes 7 sub-rounds
-    for 2 groups, 35 for 4, 155 for 8 and 651 for 16, and none could do with fewer groups of four.
+    for 2 groups, 35 for 4 and 155 for 8, and none could do with fewer groups of four.
     """
-    count = min(1 << (workers - 1).bit_length(), most)
+    count = min(1 << (workers - 1).bit_length(), WIDEST)
     points = np.arange(4 * count)
     groups = []
     for u in points[1:]:

@@ -40,7 +40,7 @@ _CLOSE, _LONGER = 0.97, 2  # of the best NDCG, and how many cosines: they are tr
 _LONGEST = 24  # epochs of the longest trial
 # Share of NDCG that twice the epochs must gain, and that makes twice as many again worth a trust.
 _GAINED, _TRUSTED = 0.015, 0.02
-# Of the best NDCG: of ridges that are as good the strongest, which overfits least.
+# Of the best NDCG: what is as good. Of ridges the strongest, which overfits least.
 _ALIKE = 0.99
 _DOT_TAU = 0.2  # temperature and ridge of a dot product are one number, but for the start
 
@@ -194,8 +194,7 @@ class Tuner:
         best, at = _best(base)
         told = {"popularity": self.holdouts[0].popularity(), "squared": best.mean()}
         if loss != "squared":
-            changes = self._product(loss)
-            length, run = self._length(changes, epochs)
+            changes, length, run = self._length(self._products(loss), epochs)
             values, blend = _best(run)
             told[loss] = values.mean()
             if values.ndcg.mean() > best.ndcg.mean():
@@ -252,9 +251,10 @@ class Tuner:
         self._climbed(value, {"alpha0": 0.1, "ridge": 2.0}, trials=10)
         return best
 
-    def _product(self, loss: str) -> dict:
+    def _products(self, loss: str) -> list[dict]:
         """Cosines or dot products, the temperature and c, or the ridge: short runs of many, and
-        longer ones of the best, since cosines and a larger c take longer to get there."""
+        longer ones of the best, since cosines and a larger c take longer to get there. Returns the
+        best, and what is as good."""
 
         def cosine(at: tuple) -> dict:
             return {"loss": loss, "cosine": True, "tau": at[0], "c": at[1]}
@@ -280,7 +280,7 @@ class Tuner:
 
         if loss == "bpr":
             look(dot, {"dot_ridge": 0.03}, trials=4)
-            return tried[0][1]
+            return [tried[0][1]]
         if self.fixed.get("cosine", True):
             look(cosine, {"tau": 0.14, "c": 1.2}, trials=6)
         if not self.fixed.get("cosine", False):
@@ -288,13 +288,18 @@ class Tuner:
         most = max(value for value, _ in tried)
         close = [changes for value, changes in tried if value >= _CLOSE * most]
         if len(close) == 1:
-            return close[0]
-        return max(close, key=lambda changes: self._softmax(changes, _LONG).ndcg.mean())
+            return close
+        reached = [self._softmax(changes, _LONG).ndcg.mean() for changes in close]
+        order = np.argsort(reached)[::-1]
+        return [close[n] for n in order if reached[n] >= _ALIKE * max(reached)]
 
-    def _length(self, changes: dict, epochs: int) -> tuple[int, list[Measures]]:
+    def _length(self, tied: list[dict], epochs: int) -> tuple[dict, int, list[Measures]]:
         """As many epochs as help: twice as many, as long as that is better by more than chance.
-        Returns them, and what the longest of these runs reaches, by blends."""
-        length, gain = min(_SHORT, epochs), 0.0
+        Returns settings, those epochs, and what the longest of these runs reaches, by blends.
+
+        Args: tied, settings that are as good as the first after fewer epochs. Where many help,
+        the longest run tells them apart."""
+        length, gain, changes = min(_SHORT, epochs), 0.0, tied[0]
         values = self._run(changes, length)
         while length < min(_LONGEST, epochs):
             twice = min(2 * length, epochs)
@@ -302,10 +307,14 @@ class Tuner:
             more = longer[0].ndcg - values[0].ndcg
             gain = more.mean() / max(values[0].ndcg.mean(), 1e-12)
             if gain < _GAINED or more.mean() < more.std() / np.sqrt(len(more)):
-                return length, values
+                return changes, length, values
             values, length = longer, twice
+        for other in tied[1:]:
+            rival = self._run(other, length)
+            if rival[0].ndcg.mean() > values[0].ndcg.mean():
+                changes, values = other, rival
         # What helped much up to here is trusted once more.
-        return min(2 * length, epochs) if gain >= _TRUSTED else length, values
+        return changes, min(2 * length, epochs) if gain >= _TRUSTED else length, values
 
     def _softmax(self, changes: dict, epochs: int) -> Measures:
         """What the vectors of a run with these settings reach."""

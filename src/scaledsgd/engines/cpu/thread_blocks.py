@@ -24,9 +24,9 @@ from .crew import Crew
 from .permutations import BLOCK, DEALT, GROUP, IN_PLACE, RIFFLES, dealer
 from .sample_order import MiniBatch, Next, Shard, draw_key, ends, riffle, room, way
 
-# Threads that compare three rows are kept apart up to this many: 16 have 651 visits of 16 turns,
-# and on sixteen cores do 1.1 times what 8 do; 32 would have 2667 of 32.
-_WIDEST = 16
+# Threads that compare three rows are kept apart up to this many: 8 have 155 visits of 8 turns, 16
+# would have 651 of 16, and were measured to gain nothing on sixteen cores.
+_WIDEST = 8
 
 # With so many rows 32 pairs name one twice in an eighth of all blocks, 32 triplets in a quarter.
 WIDE = 1 << 14
@@ -47,7 +47,7 @@ def meetings(arity: int, jobs: int, symmetric: bool) -> Schedule:
     """Who works where."""
     if arity == 2:
         return schedule(arity, min(jobs, _MOST), symmetric)
-    return planes(1 << min(jobs, _WIDEST).bit_length() - 1, _WIDEST)
+    return planes(1 << min(jobs, _WIDEST).bit_length() - 1)
 
 
 class Plan(NamedTuple):

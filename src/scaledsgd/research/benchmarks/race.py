@@ -13,11 +13,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from ... import ItemRanker, MatrixCompleter
+from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.observations import Observations
 from ...engines.cpu.engine import CpuEngine
 from ...engines.cpu.permutations import UNCHANGED
 from ...io.progress_bar import progress_bar
+from ...training.choice_trainer import ChoicePolicy, ChoiceTrainer
 
 USERS, ITEMS = 162_000, 62_000  # of MovieLens-25M
 _SKEW = 3.0  # the item at a share u of the ranks is u^3 of the way down: half go to a fifth of them
@@ -70,6 +72,20 @@ def ours(seen: Observations, rank: int, threads: int = 1, **settings) -> Run:
     def run(epochs: int):
         model = make(rank, n_jobs=threads, epochs=epochs, **{**steps, **fixed, **settings})
         return model.fit(seen).trainer
+
+    return run
+
+
+def choosing(seen: Choices, rank: int, threads: int, loss: str) -> Run:
+    """Epochs on choices with settings that are given: of the softmax, or of the squared loss."""
+
+    def run(epochs: int):
+        runner, policy = CpuEngine(threads), ChoicePolicy(loss=loss)
+        start = runner.start_choices(seen.shape, rank, seed=0, scale=(0.1, 0.1), dtype="float32")
+        trainer = ChoiceTrainer(start, policy, runner, np.random.default_rng(0))
+        trainer.seen = seen.row_weights()
+        trainer.warm_up(seen, epochs) if loss == "squared" else trainer.descend(seen, epochs)
+        return trainer
 
     return run
 

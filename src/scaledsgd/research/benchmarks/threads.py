@@ -17,14 +17,20 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from ...core.choices import Choices
 from ...core.compiled import njit
 from ...core.linalg import aligned
 from ...core.memory import cores
 from ...core.observations import Observations
+from ...engines.cpu.crew import one_thread_each
 from .. import report
 from ..demo import Result
-from .race import ITEMS, USERS, _libmf, comparisons, ours, race, skewed
+from .race import ITEMS, USERS, _libmf, choosing, comparisons, ours, race, skewed
 
+# Of 40,000 items and as many users, at the rank of a recommender: an epoch of the softmax takes
+# some microseconds a choice, so there are fewer.
+_CHOSEN, _FEWER, _CHOICE_RANK = 40_000, 50, 64
+_BLOCK, _NEGATIVES, _PRODUCTS = 512, 1024, 200  # of the softmax; and blocks that are timed
 _TOUCHED = 1_000_000  # samples whose rows a thread touches
 _FLAGS = ["-std=c++11", "-O3", "-march=native", "-DUSEAVX", "-fopenmp", "-DUSEOMP"]
 
@@ -63,6 +69,33 @@ def rows_touched(rank: int, d: int, counts: list[int]) -> list[float]:
                 list(pool.map(lambda part: touch(X, part, np.float32(1)), parts))
                 seconds.append(time.perf_counter() - clock)
         found.append(2 * _TOUCHED * threads / float(np.median(seconds[1:])))
+    return found
+
+
+@njit(nogil=True)
+def _multiply(A, W, S, gu, gn, times):
+    """The three products of a block of the softmax, and nothing else."""
+    for _ in range(times):
+        np.dot(A, W.T, S)
+        np.dot(S, W, gu)
+        np.dot(S.T, A, gn)
+
+
+def choices_multiplied(rank: int, counts: list[int]) -> list[float]:
+    """Choices a second whose products so many threads compute, each of blocks of its own, so that
+    nobody waits or reads what another has written."""
+    found = []
+    for threads in counts:
+        rngs, b, n = np.random.default_rng(0).spawn(threads), _BLOCK, _NEGATIVES
+        shapes = (b, rank), (n, rank), (b, n), (b, rank), (n, rank)
+        rooms = [[1e-3 * rng.random(shape, np.float32) for shape in shapes] for rng in rngs]
+        with one_thread_each(), ThreadPoolExecutor(threads) as pool:
+            seconds = []
+            for _ in range(4):  # the first compiles
+                clock = time.perf_counter()
+                list(pool.map(lambda room: _multiply(*room, _PRODUCTS), rooms))
+                seconds.append(time.perf_counter() - clock)
+        found.append(b * _PRODUCTS * threads / float(np.median(seconds[1:])))
     return found
 
 
@@ -109,7 +142,7 @@ def by_threads(samples: int, ranks: tuple[int, ...], repeats: int, most: int) ->
         "logistic": Observations.pairs(user, item, stars > 3, shape=shape, loss="logistic"),
         "bpr": comparisons(samples),
     }
-    absent, facts = libmf(), []
+    absent, facts = libmf(), _by_choice(samples // _FEWER, repeats, counts)
     for rank in ranks:
         for loss, seen in sets.items():
             how = {"loss": loss} if seen.loss.arity == 2 else {}
@@ -126,30 +159,49 @@ def by_threads(samples: int, ranks: tuple[int, ...], repeats: int, most: int) ->
             paces = race(runs, repeats, f"LIBMF, rank {rank}")
             rates = [paces[str(count)].rate(samples) for count in counts]
             facts.append({"who": "LIBMF", "rank": rank, "threads": counts, "rates": rates})
+    facts.sort(key=lambda fact: fact["rank"])
     rows = []
     for fact in facts:
-        row = [f"{fact['who']}, rank {fact['rank']}", *(f"{r / 1e6:.0f}" for r in fact["rates"])]
+        row = [f"{fact['who']}, rank {fact['rank']}", *(f"{r / 1e6:.3g}" for r in fact["rates"])]
         row.append(f"{fact['rates'][-1] / fact['rates'][0]:.1f}")
-        ours_ = "steps" in fact
-        row.append(f"{fact['steps'][-1] / fact['steps'][0]:.1f}" if ours_ else "")
-        row.append(f"{fact['steps'][-1] / fact['limit'][-1]:.0%}" if ours_ else "")
+        known, limited = "steps" in fact, "limit" in fact
+        row.append(f"{fact['steps'][-1] / fact['steps'][0]:.1f}" if known else "")
+        row.append(f"{fact['steps'][-1] / fact['limit'][-1]:.0%}" if limited else "")
         rows.append(row)
     return Result(
         "Threads",
         f"{samples:,} samples in float32, whole epochs, million samples a second by threads, on "
         f"{cores()} cores: pairs of {USERS:,} users and {ITEMS:,} items of which few are in most "
-        f"samples, triplets of {ITEMS:,} items. How many times one thread's that is, of epochs "
+        f"samples, triplets of {ITEMS:,} items, and a {_FEWER}th as many choices of {_CHOSEN:,} "
+        "items by as many users, by the softmax with 1,024 negatives and by the squared loss. How "
+        "many times one thread's that is, of epochs "
         "and of their steps alone; and steps against a loop that only reads and writes as many "
-        f"random rows of one table. {absent or 'LIBMF: the squared loss, built with AVX'}.",
+        "random rows of one table, or, of the softmax, against its matrix products alone, of which "
+        f"each thread computes its own. {absent or 'LIBMF: the squared loss, built with AVX'}.",
         ["", *map(str, counts), "gain", "of steps", "of the limit"], rows,
         _picture(facts, ranks), "Million samples a second by threads.", {"rows": facts},
     )  # fmt: skip
 
 
+def _by_choice(count: int, repeats: int, counts: list[int]) -> list[dict]:
+    """The same for who chose what."""
+    user, item, _ = skewed(count, _CHOSEN, _CHOSEN)
+    seen, facts = Choices.of(user, item, shape=(_CHOSEN, _CHOSEN)), []
+    for loss in ("softmax", "squared"):
+        runs = {str(jobs): choosing(seen, _CHOICE_RANK, jobs, loss) for jobs in counts}
+        paces = race(runs, repeats, f"choices, {loss}")
+        facts.append({"who": f"choices, {loss}", "rank": _CHOICE_RANK, "threads": counts,
+                      "rates": [paces[str(jobs)].rate(count) for jobs in counts],
+                      "steps": [count / paces[str(jobs)].steps for jobs in counts]})  # fmt: skip
+    facts[0]["limit"] = choices_multiplied(_CHOICE_RANK, counts)
+    return facts
+
+
 def _picture(facts: list[dict], ranks: tuple[int, ...]) -> Figure:
     look = {
         "squared": (report.BLUE, "-"), "logistic": ("#2a9d8f", "-"), "bpr": ("#7b4ea3", "-"),
-        "LIBMF": (report.ORANGE, "-"),
+        "LIBMF": (report.ORANGE, "-"), "choices, softmax": ("#7b4ea3", ":"),
+        "choices, squared": (report.BLUE, ":"),
     }  # fmt: skip
     with report.look():
         picture = Figure(figsize=(4 * len(ranks), 4), layout="constrained")
