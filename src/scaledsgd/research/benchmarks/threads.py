@@ -215,7 +215,8 @@ def _picture(facts: list[dict], ranks: tuple[int, ...]) -> Figure:
                     axes.plot(fact["threads"], limit, "--", color=report.GREY, label="rows alone")
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
+            axes.set_ylim(top=5 * axes.get_ylim()[1])  # room for the names
             axes.set_xticks(facts[0]["threads"], map(str, facts[0]["threads"]))
             axes.set(title=f"rank {rank}", xlabel="threads", ylabel="million samples a second")
-            axes.legend(fontsize=8)
+            axes.legend(fontsize=8, ncols=2, loc="upper left")
         return picture
