@@ -174,8 +174,9 @@ def test_threads_change_nothing(monkeypatch, begin):
 
 
 def test_ratings_get_biases_and_a_ridge():
-    (i, j, y), (ti, tj, ty) = rated()
-    seen = Observations.pairs(i, j, y, shape=(150, 120))
+    shape = 300, 200
+    (i, j, y), (ti, tj, ty) = rated(*shape, 20_000)
+    seen = Observations.pairs(i, j, y, shape=shape)
     model = MatrixCompleter("auto", random_state=0).fit(seen)
     assert model.history_.stopped == "ridge" and model._trainer.ridge > 0
     assert model.intercept_ == pytest.approx(3.5, abs=0.2)
@@ -184,7 +185,7 @@ def test_ratings_get_biases_and_a_ridge():
         return np.sqrt(np.mean((model.predict((ti, tj)) - ty) ** 2))
 
     plain = MatrixCompleter("auto", random_state=0, center=False, regularization=0).fit(seen)
-    biases = Biases.fit(seen[:], (150, 120)).of(np.stack([ti, tj], axis=1))
+    biases = Biases.fit(seen[:], shape).of(np.stack([ti, tj], axis=1))
     assert rmse(model) < 0.995 * np.sqrt(np.mean((biases - ty) ** 2))
     assert rmse(model) < 0.995 * rmse(plain)
 
