@@ -60,7 +60,10 @@ def run_softmax(
     order = np.concatenate([order, padding]).reshape(blocks, b)
     users, items, weights = choices.users[order], choices.items[order], choices.weights[order]
     weights.ravel()[weights.size - len(padding) :] = 0
-    owners = tuple((rows % jobs).astype(np.uint16) for rows in (users, items, negatives))
+    owners = tuple(
+        np.remainder(rows, jobs, np.empty(rows.shape, np.uint8), casting="unsafe", dtype=np.int32)
+        for rows in (users, items, negatives)
+    )  # in as little memory as they need
     rooms = (
         (2, N, r), (2, N), (2, b, r), (2, b), (wide, b), (wide, b, r), (deep, N, r), (deep, N),
         (2, b, r),
