@@ -12,12 +12,24 @@ import scipy.linalg  # noqa: F401  (np.dot inside compiled code calls SciPy's BL
 from numba.extending import register_jitable
 
 from ...core.compiled import njit
-from .intrinsics import arrive, arrived, give_way, pause, prefetch
+from .intrinsics import (
+    WIDTHS,
+    arrive,
+    arrived,
+    give_way,
+    load,
+    pause,
+    prefetch,
+    store,
+    totals,
+    zeros,
+)  # fmt: skip
 from .prefetch import a_line
 from .turns import end_turn, next_turn
 
 _AHEAD, _FURTHER = 8, 32  # choices before its turn: a choice's rows are asked for, and the choice
 _ROWS = 256  # whose squares are added up before they are added to the rest
+_W = WIDTHS[-1]  # columns that a squared step works on at once
 _PATIENCE = 5_000  # looks for others, some 300 us, before a thread sleeps between them
 
 _jit = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
@@ -60,8 +72,8 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
         events; users first.
     """
     (n, m), (lu, li), squares = seen, ridges, 0.0
-    one, zero = np.float32(1), np.float32(0)
-    p, s = np.empty(r, np.float32), np.empty(r, np.float32)
+    one, steps = np.float32(1), np.empty((2, r), np.float32)
+    least = np.float32(1e-30)  # past the last column nothing is curved
     # Choices lie anywhere in memory, and so do their rows: both are asked for before their turn.
     us, vs, ws = (
         np.empty(_AHEAD, np.int64),
@@ -83,24 +95,30 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
             _fetch(V, vs[place])
         if t < _AHEAD:
             continue
-        x, v = U[u], V[i]
         nu, ni, hu, hi = n[u], m[i], lu[u], li[i]
         bu, bi = w / nu, w / ni
-        z, lever = zero, zero
-        for q in range(r):
+        products, leverage = zeros(U, _W), zeros(U, _W)
+        for q in range(0, r, _W):
+            left = r - q
+            x, v = load(U, u, q, left, _W), load(V, i, q, left, _W)
             # The curvature of all her choices and of the rest: what a step on one is divided by.
-            a = nu * means[1, q] + (one + bu) * (grams[1, q] + hu)
-            b = ni * means[0, q] + (one + bi) * (grams[0, q] + hi)
-            both = one / (a * b)  # one division for two
-            p[q], s[q] = b * both, a * both
-            z += x[q] * v[q]
-            lever += p[q] * v[q] * v[q] + s[q] * x[q] * x[q]
+            a = nu * load(means, 1, q, left, _W) + (one + bu) * (load(grams, 1, q, left, _W) + hu)
+            b = ni * load(means, 0, q, left, _W) + (one + bi) * (load(grams, 0, q, left, _W) + hi)
+            both = one / (a * b + least)  # one division for two
+            p, s = b * both, a * both
+            store(steps, 0, q, left, p)
+            store(steps, 1, q, left, s)
+            products = products + x * v
+            leverage = leverage + p * v * v + s * x * x
+        z, lever = totals(products, leverage)
         squares += (one - z) * (one - z)
         e = w * (one - z) / (one + w * lever)  # the residual after the step, not before
-        for q in range(r):
-            xq, vq = x[q], v[q]
-            x[q] = xq + p[q] * (e * vq - bu * (grams[1, q] + hu) * xq)
-            v[q] = vq + s[q] * (e * xq - bi * (grams[0, q] + hi) * vq)
+        for q in range(0, r, _W):
+            left = r - q
+            x, v = load(U, u, q, left, _W), load(V, i, q, left, _W)
+            gu, gi = load(grams, 1, q, left, _W) + hu, load(grams, 0, q, left, _W) + hi
+            store(U, u, q, left, x + load(steps, 0, q, left, _W) * (e * v - bu * gu * x))
+            store(V, i, q, left, v + load(steps, 1, q, left, _W) * (e * x - bi * gi * v))
     return squares
 
 

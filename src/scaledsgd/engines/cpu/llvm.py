@@ -113,6 +113,7 @@ def _arithmetic(function, instruction: str) -> None:
 _arithmetic(operator.add, "fadd")
 _arithmetic(operator.sub, "fsub")
 _arithmetic(operator.mul, "fmul")
+_arithmetic(operator.truediv, "fdiv")
 
 
 def _first(context, builder, left, kind, width: int):
