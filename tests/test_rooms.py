@@ -47,7 +47,7 @@ IDEAS = {
     "recommend.tuning": "settings found on held-out choices",
     "research.benchmarks.evidence": "what the success grid does not show: time, noise, distances",
     "research.benchmarks.threads": "what more threads bring, and what they could",
-    "research.benchmarks.recommend_rivals": "rivals of our steps",
+    "research.benchmarks.recommend_optimisers": "SGD and Adam beside our steps",
     "research.paper.reproduce": "the table of figures, and the report on them",
     "serving.api": "the table of routes, as data",
     "serving.playground": "small worlds to play with",

@@ -11,8 +11,8 @@ from scaledsgd.core.choices import Choices
 from scaledsgd.core.reference import squared_loss
 from scaledsgd.research.benchmarks import recommend, recommend_data, recommend_peers
 from scaledsgd.research.benchmarks.recommend_data import Data, K, load, made_up, split
+from scaledsgd.research.benchmarks.recommend_optimisers import softmax_gradients, squared_gradients
 from scaledsgd.research.benchmarks.recommend_peers import PEERS, How, contest
-from scaledsgd.research.benchmarks.recommend_rivals import softmax_gradients, squared_gradients
 from scaledsgd.training.choice_trainer import ChoicePolicy
 
 HOW = How(rank=4, jobs=1, quick=True)

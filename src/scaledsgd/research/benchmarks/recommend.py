@@ -29,8 +29,8 @@ from ...training.history import DivergenceError
 from .. import report
 from ..demo import Result
 from .recommend_data import Data, K
+from .recommend_optimisers import Rival
 from .recommend_peers import PEERS, How, Outcome, by_vectors, contest
-from .recommend_rivals import Rival
 
 RECALL, NDCG = f"recall@{K}", f"ndcg@{K}"
 _COLUMNS = {"user": "user", "item": "item"}
