@@ -203,8 +203,7 @@ def _picture(facts: list[dict], ranks: tuple[int, ...]) -> Figure:
         "LIBMF": (report.ORANGE, "-"), "choices, softmax": ("#7b4ea3", ":"),
         "choices, squared": (report.BLUE, ":"),
     }  # fmt: skip
-    with report.look():
-        picture = Figure(figsize=(4 * len(ranks), 4), layout="constrained")
+    with report.sheet(4 * len(ranks), 4) as picture:
         for axes, rank in zip(np.ravel(picture.subplots(1, len(ranks))), ranks, strict=True):
             for fact in (fact for fact in facts if fact["rank"] == rank):
                 colour, line = look[fact["who"]]
