@@ -67,14 +67,14 @@ def problem(loss: str, rank: int, samples: int) -> tuple[Factors, Chunk]:
     return Factors(X / np.float32(rank)), Chunk(index, rng.random(samples, dtype=np.float32))
 
 
-def steps() -> list[dict]:
+def steps(samples: int = 1_000_000) -> list[dict]:
     """Nanoseconds a sample: ScaledSGD against plain SGD, ours and bare."""
-    rows, engine, samples = [], open_engine(), 1_000_000
+    rows, engine = [], open_engine()
     for loss in ("squared", "bpr"):
         for rank in (3, 16, 64):
             factors, chunk = problem(loss, rank, samples)
             rates = np.full(LOSSES[loss].arity, 1e-3)
-            step = partial(engine.run, factors, rates=rates, loss=LOSSES[loss], chunk=chunk)
+            step = partial(engine.run, factors, rates=rates, loss=LOSSES[loss], samples=chunk)
             runs: dict[str, Callable] = {
                 "scaled": partial(step, P=np.linspace(0.5, 1.5, rank)),
                 "plain": partial(step, P=np.ones(rank)),

@@ -20,7 +20,7 @@ ON_A_GPU = ("flight", "stream")
 # By the functions of a file, what they are told. `figures`, `mutants`, `same_bits` and
 # `fit_sigmoid` have tests of their own.
 SMALLEST = {
-    "core": {"refreshes": {}, "search": {}},
+    "core": {"steps": {"samples": 2000}, "refreshes": {}, "search": {}},
     "stream": {"memory": {"count": 2000}},
     "scale": {
         "costs": {"calls": 10, "rows": 1000},

@@ -126,7 +126,7 @@ def walks() -> dict[str, list[tuple[str, str]]]:
 
 def test_walks_are_short_and_lead_through_what_there_is():
     found = walks()
-    assert len(found) == 6
+    assert len(found) == 5
     for walk in found.values():
         assert len(walk) <= 5  # four hops
         for file, name in walk:

@@ -14,7 +14,8 @@ from scaledsgd import RayEngine, Recommender, load
 from scaledsgd.core.choices import Choices
 from scaledsgd.core.factors import Factors
 from scaledsgd.engines.base import SoftmaxRound, SquaredRound, open_engine
-from scaledsgd.engines.cluster.choice_shard import ChoiceJob, ChoicePlan, ChoiceShard, EventSlab
+from scaledsgd.engines.cluster.choice_shard import ChoiceJob, ChoicePlan, ChoiceShard
+from scaledsgd.engines.cluster.splits import Slab
 from scaledsgd.recommend.tuning import Found, Tuner
 from scaledsgd.research.benchmarks.recommend_data import made_up
 from scaledsgd.training.choice_trainer import ChoicePolicy, ChoiceTrainer
@@ -57,8 +58,8 @@ def test_an_epoch_visits_every_choice_once_and_draws_every_item(workers, tmp_pat
     """Shards of a plan, without a cluster."""
     choices, blocks = chosen(), 1 if workers == 1 else 8 * workers
     columns = choices.users, choices.items, choices.weights
-    monkeypatch.setattr(EventSlab, "read", lambda slab: (*slab.box, None))
-    halves = [EventSlab([c[k::2] for c in columns]) for k in (0, 1)]
+    monkeypatch.setattr(Slab, "read", lambda slab: (*slab.box, None))
+    halves = [Slab([c[k::2] for c in columns], 0) for k in (0, 1)]
     plan = ChoicePlan("p", halves, SHAPE, workers, blocks, weighted=True)
     groups = np.array_split(np.random.default_rng(0).permutation(blocks), workers)
     groups = tuple(tuple(map(int, group)) for group in groups)

@@ -130,6 +130,15 @@ def test_fewer_samples_than_numbers_are_not_silently_fitted():
         fitted(index, y, (120, 120), 3)
 
 
+def test_a_fit_of_all_entries_but_those_held_out_is_an_accident():
+    rng = np.random.default_rng(0)
+    L, R = rng.standard_normal((2, 70, 5))  # 675 numbers
+    i, j = np.divmod(rng.choice(70 * 70, 660, replace=False), 70)
+    y = (L[i] * R[j]).sum(axis=1)
+    with pytest.warns(UndeterminedWarning, match="held-out entries"):
+        fitted(np.stack([i, j], axis=1), y, (70, 70), 5)
+
+
 def test_gauss_newton_takes_the_step_of_least_squares():
     """From near, its first step is that of the dense system."""
     rng = np.random.default_rng(0)
@@ -214,10 +223,9 @@ def test_intervals_hold_what_they_promise():
     z, std = model.predict((ti, tj), return_std=True)
     assert 0.85 < np.mean(np.abs(z - ty) < 1.645 * std) < 0.95
     few, many = np.argsort(np.bincount(i))[[0, -1]]
-    assert (
-        model.predict(([few], [0]), return_std=True)[1]
-        > model.predict(([many], [0]), return_std=True)[1]
-    )
+    alone = [float(model.predict(([row], [0]), return_std=True)[1][0]) for row in (few, many)]
+    assert alone[0] > alone[1]
+    assert model.predict(([few, many], [0, 0]), return_std=True)[1] == pytest.approx(alone)
 
 
 def test_a_model_with_biases_comes_back_and_fills_rows_in(tmp_path):

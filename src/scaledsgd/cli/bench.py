@@ -15,16 +15,9 @@ bench = typer.Typer(no_args_is_help=True)
 _Data = Annotated[Path, folder("Folder of data sets.")]
 
 
-class Part(StrEnum):
-    grid = "grid"
-    time = "time"
-    noise = "noise"
-    bits = "bits"
-    distances = "distances"
-    hard = "hard"
-    few = "few"
-    mixed = "mixed"
-    everything = "all"
+Part = StrEnum("Part", "grid time noise bits distances hard few mixed all")
+Speed = StrEnum("Speed", "rates limits shares growth peers threads all")
+Recommend = StrEnum("Recommend", "table grid epochs optimisers online warm memory all")
 
 
 def register(app: typer.Typer) -> None:
@@ -52,19 +45,9 @@ def recovery(
     from ..research.benchmarks.recovery import PARTS
 
     part = Part.hard if hard else part
-    wanted = tuple(PARTS) if part is Part.everything else (part.value,)
+    wanted = tuple(PARTS) if part is Part.all else (str(part),)
     _report("Recovery", {name: (lambda name=name: PARTS[name](quick, jobs)) for name in wanted},
             out, as_json)  # fmt: skip
-
-
-class Speed(StrEnum):
-    rates = "rates"
-    limits = "limits"
-    shares = "shares"
-    growth = "growth"
-    peers = "peers"
-    threads = "threads"
-    everything = "all"
 
 
 @bench.command()
@@ -83,23 +66,12 @@ def speed(
     from ..research.benchmarks.speed import PARTS, QUICK, Size
 
     part = Speed.peers if peers else part
-    wanted = tuple(PARTS) if part is Speed.everything else (part.value,)
+    wanted = tuple(PARTS) if part is Speed.all else (str(part),)
     if device != "cpu" and wanted != ("rates",):
         raise ValueError(f"--device {device}: only --part rates is measured there")
     size = QUICK if quick else Size()
     _report("Speed", {name: (lambda name=name: PARTS[name](size, jobs, device)) for name in wanted},
             out, as_json)  # fmt: skip
-
-
-class Recommend(StrEnum):
-    table = "table"
-    grid = "grid"
-    epochs = "epochs"
-    optimisers = "optimisers"
-    online = "online"
-    warm = "warm"
-    memory = "memory"
-    everything = "all"
 
 
 @bench.command()
@@ -141,7 +113,7 @@ def recommend(
         raise ValueError(f"--peer {unknown[0]}: the others are {', '.join(PEERS)}")
     how = How(rank, seed, jobs, quick, asked, ease_items)
     sets = [load(name, data, seed, user, item) for name in names] or [made_up(seed)]
-    wanted = tuple(PARTS) if part is Recommend.everything else (part.value,)
+    wanted = tuple(PARTS) if part is Recommend.all else (str(part),)
     runs = {
         f"{name}-{one.name}": lambda name=name, one=one: PARTS[name](one, how)
         for one in sets

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import sys
 import warnings
@@ -62,7 +60,7 @@ from .options import (
     whole,
     whole_or_auto,
 )
-from .screen import printable, show, show_results
+from .screen import printable, show, show_results, write_rows
 
 if TYPE_CHECKING:
     from ..io.tables import Source
@@ -198,17 +196,8 @@ def predict(
         values = query.predictions().astype(str)
     if query.skipped:
         print(f"left out for ids never trained on: {query.skipped}", file=sys.stderr)
-    columns = [query.table[name] for name in query.names] + [values]
-    header = [*query.names, "prediction"]
-    if as_json:
-        for *ids, value in zip(*(column.tolist() for column in columns), strict=True):
-            print(json.dumps(dict(zip(header, [*ids, float(value)], strict=True))))
-        return
-    if sys.stdout.isatty():
-        columns = [[printable(str(cell)) for cell in column] for column in columns]
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(zip(*columns, strict=True))
+    ids = [query.table[name].tolist() for name in query.names]
+    write_rows([*query.names, "prediction"], [*ids, map(float, values)], as_json)
 
 
 @app.command()
@@ -263,16 +252,7 @@ def points(
         places = loaded.align(*known)
     names = loaded.ids[0].names().tolist() if loaded.ids else range(len(places))
     header = ["point", *(f"x{axis + 1}" for axis in range(places.shape[1]))]
-    lines = ([name, *place] for name, place in zip(names, places.tolist(), strict=True))
-    if as_json:
-        for line in lines:
-            print(json.dumps(dict(zip(header, line, strict=True))))
-        return
-    if sys.stdout.isatty():
-        lines = ([printable(str(cell)) for cell in line] for line in lines)
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
+    write_rows(header, [names, *places.T.tolist()], as_json)
 
 
 def _cluster(ray: str | None, workers: int | None, jobs: int | None, checkpoint: Path | None):

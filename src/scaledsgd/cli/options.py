@@ -9,42 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-
-class Kind(StrEnum):
-    matrix = "matrix"
-    distance = "distance"
-    ranking = "ranking"
-    recommender = "recommender"
-
-
-class Loss(StrEnum):
-    squared = "squared"
-    huber = "huber"
-    logistic = "logistic"
-    softmax = "softmax"
-    bpr = "bpr"
-
-
-class Mode(StrEnum):
-    item_item = "item-item"
-    user_item = "user-item"
-
-
-class Similarity(StrEnum):
-    cosine = "cosine"
-    adjusted = "adjusted"
-    jaccard = "jaccard"
-    shrunk = "shrunk"
-
-
-class Refresh(StrEnum):
-    round = "round"
-    sample = "sample"
-
-
-class Dtype(StrEnum):
-    float32 = "float32"
-    float64 = "float64"
+Kind = StrEnum("Kind", "matrix distance ranking recommender")
+Loss = StrEnum("Loss", "squared huber logistic softmax bpr")
+Mode = StrEnum("Mode", {"item_item": "item-item", "user_item": "user-item"})
+Similarity = StrEnum("Similarity", "cosine adjusted jaccard shrunk")
+Refresh = StrEnum("Refresh", "round sample")
+Dtype = StrEnum("Dtype", "float32 float64")
 
 
 def _parsed(kind: type, what: str):

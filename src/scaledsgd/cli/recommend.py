@@ -38,11 +38,7 @@ if TYPE_CHECKING:
 _COUNT = 10  # answers, if there are as many
 
 
-class By(StrEnum):
-    angle = "angle"
-    score = "score"
-
-
+By = StrEnum("By", "angle score")
 _Count = Annotated[int | None, typer.Option("-k", "--count", help="How many (10).", metavar="N")]
 _Item = Annotated[str, typer.Argument(help="An id or, with --titles, a title.", metavar="ITEM")]
 
@@ -71,7 +67,7 @@ def similar(
     ranking, names = _opened(model, titles, _format(separator, encoding, no_header))
     asked = names.find(item)
     wanted = _number(count, ranking)
-    found = _ask(ranking.similar, asked, wanted, by=by.value if by else None)
+    found = _ask(ranking.similar, asked, wanted, by=str(by) if by else None)
     show_rows(f"Similar to {names.of(asked) or asked}", _rows(names, *found), as_json)
 
 

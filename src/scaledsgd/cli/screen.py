@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -70,6 +71,20 @@ def show_rows(title: str, rows: list[dict], as_json: bool = False) -> None:
     console = Console(highlight=False)
     console.print(f"[bold]{escape(printable(title))}[/bold]")
     console.print(table)
+
+
+def write_rows(header: list[str], columns: Iterable[Iterable], as_json: bool) -> None:
+    """Columns as CSV on stdout, or a JSON object a row."""
+    rows = zip(*columns, strict=True)
+    if as_json:
+        for row in rows:
+            print(json.dumps(dict(zip(header, row, strict=True))))
+        return
+    if sys.stdout.isatty():
+        rows = ([printable(str(cell)) for cell in row] for row in rows)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
 
 
 def show_results(

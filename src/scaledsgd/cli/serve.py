@@ -38,11 +38,7 @@ if TYPE_CHECKING:
 _PORT = 8421
 
 
-class World(StrEnum):
-    recommender = "recommender"
-    ranking = "ranking"
-    matrix = "matrix"
-    distance = "distance"
+World = StrEnum("World", "recommender ranking matrix distance")
 
 
 def register(app: typer.Typer) -> None:
@@ -114,7 +110,7 @@ def serve(
     with ExitStack() as stack:
         place = stack.enter_context(listen(host, port))
         if playground:
-            service = _world(world.value, stack, limits)
+            service = _world(str(world), stack, limits)
         else:
             assert model is not None
             text = text_format(separator, encoding, no_header)

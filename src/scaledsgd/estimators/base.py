@@ -391,10 +391,7 @@ class Learner(Settings):
             raise ValueError(
                 f"targets of at most {largest:g} are too small for dtype={self.dtype!r}: scale them"
             )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        folder = self.engine.checkpoint if self.engine else None
-        checkpoint = Checkpoint(folder, self._settings()) if folder else None
-        seed = checkpoint.seed(seed) if checkpoint else seed
+        seed, checkpoint = self._seeded()
         policy = self._policy()
         shape = observations.shape
         scale = policy.starting_scale(observations.size, shape, rank, self.objective.name)
@@ -414,10 +411,33 @@ class Learner(Settings):
         trainer.checkpoint = checkpoint
         return trainer
 
+    def _drawn(self) -> int:
+        """A seed by the setting."""
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _seeded(self) -> tuple[int, Checkpoint | None]:
+        """The seed of a run, and the checkpoint that it goes on from, if it has one."""
+        folder = self.engine.checkpoint if self.engine else None
+        checkpoint = Checkpoint(folder, self._settings()) if folder else None
+        return checkpoint.seed(self._drawn()) if checkpoint else self._drawn(), checkpoint
+
     def _trained(self, factors: Factors, policy: Any, engine: Engine) -> Any:
         rng = np.random.default_rng([factors.seed, 2])  # 0 and 1 drew the two sides of X
         per_sample = self.scaled and self.refresh == "sample"
-        return Trainer(factors, self.objective, policy, engine, rng, per_sample)
+        return self._trainer_of(factors, self.objective, policy, engine, rng, per_sample)
+
+    def _trainer_of(self, *given) -> Trainer:
+        return Trainer(*given)
+
+    def _named(self, rows: np.ndarray, scores: np.ndarray, single: bool):
+        """Names of items by row number, -1 (or None) where there are none, and their scores: of a
+        `single` question without those."""
+        found = rows >= 0
+        names = self._ids[1].names()[rows] if self._ids else rows
+        if single:
+            return names[0][found[0]], scores[0][found[0]]
+        names[~found] = -1 if names.dtype.kind == "i" else None
+        return names, scores
 
     def row_numbers(self, names, side: int) -> np.ndarray:
         """Row numbers of names; numbers are checked against the matrix."""

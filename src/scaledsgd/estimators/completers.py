@@ -13,10 +13,8 @@ from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..core.factors import Factors
 from ..core.losses import LOSSES, Loss
 from ..core.observations import Observations
-from ..engines.base import Engine
 from ..io.ids import Ids
 from ..io.readers import open_file
 from ..io.schema import Either, Number, told
@@ -86,13 +84,8 @@ class Completer(Learner):
 
     _trainer: Completion
 
-    def _trained(self, factors: Factors, policy: Any, engine: Engine) -> Completion:
-        rng = np.random.default_rng([factors.seed, 2])  # 0 and 1 drew the two sides of X
-        per_sample = self.scaled and self.refresh == "sample"
-        return Completion(
-            factors, self.objective, policy, engine, rng, per_sample, wide=self.rank == "auto",
-            **self._ways(),
-        )  # fmt: skip
+    def _trainer_of(self, *given) -> Completion:
+        return Completion(*given, wide=self.rank == "auto", **self._ways())
 
     def _warn(self) -> None:
         """Say what the entries did not determine."""

@@ -9,7 +9,6 @@ from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.linalg import unit
@@ -244,7 +243,7 @@ class ItemRanker(Learner):
     def _seed(self, reset: bool) -> int:
         """Of the next draw. That of a model under way is kept in its file, and goes on there."""
         if reset:
-            return int(check_random_state(self.random_state).randint(2**31 - 1))
+            return self._drawn()
         return int(self._trainer.rng.integers(2**31))
 
     @contextmanager
@@ -472,14 +471,6 @@ class ItemRanker(Learner):
         if getattr(self, "_search", (None,))[0] != state:
             self._search = state, Search(unit(right) if by == "angle" else right)
         return self._search[1]
-
-    def _named(self, rows: np.ndarray, scores: np.ndarray, single: bool):
-        found = rows >= 0
-        names = self._item_ids.names()[rows] if self._ids else rows
-        if single:
-            return names[0][found[0]], scores[0][found[0]]
-        names[~found] = -1 if names.dtype.kind == "i" else None
-        return names, scores
 
 
 def _is_matrix(data) -> bool:

@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.choices import Choices
@@ -152,10 +151,7 @@ class Recommender(Learner):
         self._columns = {"user": names[0] or "user", "item": names[1] or "item"}
         self._histories = Histories(self._ids[0])
         choices = self._observed_choices(data, names)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        folder = self.engine.checkpoint if self.engine else None
-        checkpoint = Checkpoint(folder, self._settings()) if folder else None
-        seed = checkpoint.seed(seed) if checkpoint else seed
+        seed, checkpoint = self._seeded()
         near = open_engine(self.device, self.n_jobs, 1000.0 * len(choices))
         some = choices.gathered(tuning.MOST, seed)  # all of them, where they are here
         policy, epochs, self.measures_ = self._searched_for(some, near, seed, checkpoint)
@@ -286,7 +282,7 @@ class Recommender(Learner):
                 self._histories = Histories(self._ids[0])
             choices = self._choices(told, fresh=fresh)
         if fresh:  # a stream from nothing learns by the squared loss, which needs no negatives
-            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            seed = self._drawn()
             engine = open_engine(self.device, self.n_jobs, 0)
             policy = replace(ChoicePolicy("squared"), **self._fixed() | {"neighbours": 0})
             self._trainer = self._begin(choices.shape, policy, engine, seed)
@@ -525,14 +521,6 @@ class Recommender(Learner):
     def _folded(self, start, items, weights) -> np.ndarray:
         table, pool = self._vectors()[1], self._trainer.pool
         return fold_in.vectors(self.policy_, table, pool, start, items, weights)
-
-    def _named(self, rows: np.ndarray, scores: np.ndarray, single: bool):
-        found = rows >= 0
-        names = self.item_ids.names()[rows]
-        if single:
-            return names[0][found[0]], scores[0][found[0]]
-        names[~found] = -1 if names.dtype.kind == "i" else None
-        return names, scores
 
     def _trained(self, factors: Factors, policy, engine: Engine) -> ChoiceTrainer:
         rng = np.random.default_rng([factors.seed, 2])

@@ -88,8 +88,7 @@ def convergence() -> Result:
 
 
 def _draw_convergence(curves: dict) -> Figure:
-    with report.look():
-        picture = Figure(figsize=(10, 4.2), layout="constrained")
+    with report.sheet(10, 4.2) as picture:
         panels = picture.subplots(1, 2, sharey=True, sharex=True)
         for axes, (name, spectrum) in zip(panels, _SPECTRA.items(), strict=True):
             for line, method in zip(report.LINES, _METHODS, strict=False):
@@ -155,8 +154,7 @@ def distances() -> Result:
 
 
 def _draw_map(points: np.ndarray, D: np.ndarray, maps: dict[int, np.ndarray]) -> Figure:
-    with report.look():
-        picture = Figure(figsize=(10, 5.6), layout="constrained")
+    with report.sheet(10, 5.6) as picture:
         panels = picture.subplots(2, 2, sharex=True, sharey=True).ravel()
         for other in np.flatnonzero(np.isfinite(D[_TOP]) | np.isfinite(D[:, _TOP])):
             panels[0].plot(*points[[_TOP, other]].T, color=report.BLUE, linewidth=0.7)
@@ -232,8 +230,7 @@ def lightness_and_hue(rgb: np.ndarray) -> np.ndarray:
 
 
 def _draw_colours(similar: dict[str, list[str]]) -> Figure:
-    with report.look():
-        picture = Figure(figsize=(10, 4.2), layout="constrained")
+    with report.sheet(10, 4.2) as picture:
         axes = picture.subplots()
         for down, (name, found) in enumerate(similar.items()):
             for across, colour in enumerate([name, *found]):

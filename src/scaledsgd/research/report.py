@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
@@ -63,6 +65,17 @@ def look():
     False
     """
     return rc_context(_LOOK)
+
+
+@contextmanager
+def sheet(width: float, height: float) -> Iterator[Figure]:
+    """A picture of so many inches, to be drawn on as long as the context lasts.
+
+    >>> with sheet(10, 4) as picture:
+    ...     _ = picture.subplots()
+    """
+    with look():
+        yield Figure(figsize=(width, height), layout="constrained")
 
 
 def figure(picture: Figure, caption: str) -> str:

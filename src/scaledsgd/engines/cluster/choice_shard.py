@@ -22,17 +22,6 @@ from ...io.parquet import ParquetFile
 from ..base import Engine, SoftmaxRound, SquaredRound
 
 
-class EventSlab(NamedTuple):
-    """Choices that somebody held in memory and gave to the object store."""
-
-    box: list  # with a reference to (users, items, weights), which Ray leaves alone inside a list
-
-    def read(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, None]:
-        import ray
-
-        return *ray.get(self.box[0]), None
-
-
 class EventGroup(NamedTuple):
     """A row group of events in a Parquet file."""
 

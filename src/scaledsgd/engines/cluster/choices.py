@@ -18,9 +18,10 @@ from ...core.choices import Choices
 from ...core.factors import Factors
 from ...io.parquet import ParquetFile, parquet_files
 from ...io.tables import InputError
-from ..base import SoftmaxRound, SquaredRound
-from .choice_shard import Bpr, ChoiceJob, ChoicePlan, EventGroup, EventSlab, Softmax, Squared
+from ..base import Engine, SoftmaxRound, SquaredRound
+from .choice_shard import Bpr, ChoiceJob, ChoicePlan, EventGroup, Softmax, Squared
 from .distributed_array import Block, DistributedArray
+from .splits import Slab
 from .worker_pool import WorkerPool
 
 _SLAB = 1 << 20  # choices of a piece
@@ -100,7 +101,8 @@ class DistributedChoices:
         splits = []
         for start in range(0, len(choices), _SLAB):
             part = choices[start : start + _SLAB]
-            splits.append(EventSlab([ray.put((part.users, part.items, part.weights))]))
+            held = part.users, part.items, part.weights, None
+            splits.append(Slab([ray.put(held)], len(part)))
         blocks = _blocks(choices.shape, pool)
         plan = ChoicePlan(uuid4().hex, splits, choices.shape, len(pool.workers), blocks, True)
         return cls(pool, plan)
@@ -193,86 +195,91 @@ class DistributedChoices:
         return self.pool.get(calls)
 
 
-def start(pool: WorkerPool, shape: tuple[int, int], rank: int, *, dtype, **how) -> Factors:
-    """Gaussian factors for choices of that shape, drawn where they will lie: a block of users for
-    each worker, then the blocks of items."""
-    factors, blocks = Factors.start((0, 0), rank, dtype=dtype, **how), []
-    parts = len(pool.workers), _blocks(shape, pool)
-    for side, (rows, count) in enumerate(zip(shape, parts, strict=True)):
-        begin, drawn = side * shape[0], 0
-        for number in range(count):
-            size = len(range(number, rows, count))
-            ref = pool[number].fresh.remote(factors, side, drawn, drawn + size)
-            place = slice(begin + number, begin + rows, count)
-            blocks.append(Block(ref, size, place=place))
-            drawn += size
-    X: Any = DistributedArray(blocks, rank, dtype)
-    return replace(factors, X=X, rows=shape[0])
+class ChoiceEngine(Engine):
+    """What an engine does with choices, by its workers."""
 
+    @property
+    def pool(self) -> WorkerPool:
+        """The workers."""
+        raise NotImplementedError
 
-def run_squared(
-    factors: Factors, choices: DistributedChoices, visits: Visits, round: SquaredRound
-) -> float:
-    """The sum of squared residuals."""
-    import ray
+    def open_events(
+        self, files, names: tuple, half_life: float | None, heaviest: float
+    ) -> DistributedChoices:
+        """Choices that stay in their files, but for a copy by user on the workers' disks."""
+        return DistributedChoices.files(self.pool, files, names, half_life, heaviest)
 
-    rows = []
-    for side, (seen, ridges) in enumerate(zip(round.seen, round.ridges, strict=True)):
-        table = np.stack([seen, ridges]).astype(np.float32)
-        count = choices.plan.blocks if side else choices.workers
-        rows += [[ray.put(np.ascontiguousarray(table[:, n::count]))] for n in range(count)]
+    def held(self, choices: Choices) -> DistributedChoices:
+        """The choices on the workers' disks, by user."""
+        return DistributedChoices.handed_over(choices, self.pool)
 
-    def what(blocks: list[int], done: float, end: float) -> Squared:
-        return Squared(round.theta, round.grams, round.means, [rows[n] for n in blocks])
+    def start_choices(self, shape: tuple[int, int], rank: int, *, dtype, **how) -> Factors:
+        """Drawn where they will lie: a block of users for each worker, then the blocks of items."""
+        factors, blocks = Factors.start((0, 0), rank, dtype=dtype, **how), []
+        parts = len(self.pool.workers), _blocks(shape, self.pool)
+        for side, (rows, count) in enumerate(zip(shape, parts, strict=True)):
+            begin, drawn = side * shape[0], 0
+            for number in range(count):
+                size = len(range(number, rows, count))
+                ref = self.pool[number].fresh.remote(factors, side, drawn, drawn + size)
+                place = slice(begin + number, begin + rows, count)
+                blocks.append(Block(ref, size, place=place))
+                drawn += size
+        X: Any = DistributedArray(blocks, rank, dtype)
+        return replace(factors, X=X, rows=shape[0])
 
-    return _run(factors, choices, visits, what)
+    def run_squared(
+        self, factors: Factors, choices: DistributedChoices, order: Visits, round: SquaredRound
+    ) -> float:
+        import ray
 
+        rows = []
+        for side, (seen, ridges) in enumerate(zip(round.seen, round.ridges, strict=True)):
+            table = np.stack([seen, ridges]).astype(np.float32)
+            count = choices.plan.blocks if side else choices.workers
+            rows += [[ray.put(np.ascontiguousarray(table[:, n::count]))] for n in range(count)]
 
-def run_softmax(
-    factors: Factors, choices: DistributedChoices, visits: Visits, negatives: int,
-    round: SoftmaxRound,
-) -> float:  # fmt: skip
-    """The sum of losses."""
-    first, last = round.alphas
+        def what(blocks: list[int], done: float, end: float) -> Squared:
+            return Squared(round.theta, round.grams, round.means, [rows[n] for n in blocks])
 
-    def what(blocks: list[int], done: float, end: float) -> Softmax:
-        alphas = first + (last - first) * done, first + (last - first) * end
-        P = round.P.astype(np.float32)
-        return Softmax(round._replace(P=P, alphas=alphas), negatives)
+        return _run(factors, choices, order, what)
 
-    return _run(factors, choices, visits, what)
+    def run_softmax(
+        self, factors: Factors, choices: DistributedChoices, order: Visits, negatives: int,
+        round: SoftmaxRound,
+    ) -> float:  # fmt: skip
+        first, last = round.alphas
 
+        def what(blocks: list[int], done: float, end: float) -> Softmax:
+            alphas = first + (last - first) * done, first + (last - first) * end
+            P = round.P.astype(np.float32)
+            return Softmax(round._replace(P=P, alphas=alphas), negatives)
 
-def run_bpr(
-    factors: Factors, choices: DistributedChoices, visits: Visits, P: np.ndarray,
-    rates: np.ndarray,
-) -> float:  # fmt: skip
-    """The sum of squared slopes."""
-    return _run(factors, choices, visits, lambda *_: Bpr(P, rates))
+        return _run(factors, choices, order, what)
 
+    def run_bpr(
+        self, factors: Factors, choices: DistributedChoices, order: Visits, negatives: int,
+        P: np.ndarray, rates: np.ndarray,
+    ) -> float:  # fmt: skip
+        return _run(factors, choices, order, lambda *_: Bpr(P, rates))
 
-def squares(pool: WorkerPool, X: DistributedArray, weights: np.ndarray) -> np.ndarray:
-    """x_q^2 summed over rows with each of the weights."""
-    calls = []
-    for number, block in enumerate(X.blocks):
-        own = weights[:, number :: len(X.blocks)]
-        calls.append(pool[number].squares.remote(block.ref, block.rotation, own))
-    return np.sum(pool.get(calls), axis=0)
+    def squares(self, X: DistributedArray, weights: np.ndarray) -> np.ndarray:
+        calls = []
+        for number, block in enumerate(X.blocks):
+            own = weights[:, number :: len(X.blocks)]
+            calls.append(self.pool[number].squares.remote(block.ref, block.rotation, own))
+        return np.sum(self.pool.get(calls), axis=0)
 
+    def set_lengths(self, X: DistributedArray, length: float, rng: np.random.Generator) -> None:
+        key = int(rng.integers(2**63))
+        for number, block in enumerate(X.blocks):
+            block.changed(self.pool[number].set_lengths, length, [key, number])
 
-def set_lengths(pool: WorkerPool, X: DistributedArray, length: float, key: int) -> None:
-    for number, block in enumerate(X.blocks):
-        call = pool[number].set_lengths
-        ref = call.remote(block.ref, block.rotation, length, [key, number])
-        block.becomes(Block(ref, block.rows, place=block.place))
-
-
-def clear(pool: WorkerPool, X: DistributedArray, rows: np.ndarray) -> None:
-    for number, block in enumerate(X.blocks):
-        own = rows[number :: len(X.blocks)]
-        if own.any():
-            ref = pool[number].clear.remote(block.ref, block.rotation, own)
-            block.becomes(Block(ref, block.rows, place=block.place))
+    def clear(self, X: DistributedArray, rows: np.ndarray) -> None:
+        for number, block in enumerate(X.blocks):
+            own = rows[number :: len(X.blocks)]
+            if own.any():
+                block.changed(self.pool[number].clear, own)
 
 
 def _run(factors: Factors, choices: DistributedChoices, visits: Visits, what: Any) -> float:

@@ -35,6 +35,11 @@ class Block:
         """Rows of the block in the basis of now."""
         return rows if self.rotation is None else rows @ self.rotation.astype(rows.dtype)
 
+    def changed(self, call: Any, *arguments) -> None:
+        """Become what a worker makes of it: a new block in the basis of now."""
+        ref = call.remote(self.ref, self.rotation, *arguments)
+        self.becomes(Block(ref, self.rows, place=self.place))
+
     def becomes(self, other: Block) -> None:
         self.__dict__.update(other.__dict__)
 

@@ -12,15 +12,13 @@ from uuid import uuid4
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ...core.choices import Choices
 from ...core.factors import Factors
 from ...core.losses import Loss
 from ...core.observations import Chunk, Observations
-from ..base import Engine, SoftmaxRound, SquaredRound, open_engine
+from ..base import Engine, open_engine
 from ..cpu.sample_order import Next, share
 from ..schedule import Schedule, schedule
-from . import choices as choice_visits
-from .choices import DistributedChoices, Visits
+from .choices import ChoiceEngine
 from .dataset import ClusterSamples, DistributedObservations
 from .distributed_array import Block, DistributedArray
 from .splits import Plan
@@ -35,7 +33,7 @@ _EVALUATED = 1 << 14
 _FETCHED = 1 << 24
 
 
-class RayEngine(Engine):
+class RayEngine(ChoiceEngine):
     """Runs rounds on `workers` workers of a Ray cluster.
 
     address : of a cluster, as Ray spells it; "local" starts one on this machine, for this process
@@ -109,45 +107,6 @@ class RayEngine(Engine):
     ) -> DistributedObservations:
         """Observations that stay in their files."""
         return DistributedObservations.files(self.pool, files, columns, target, loss, symmetric)
-
-    def open_events(
-        self, files, names: tuple, half_life: float | None, heaviest: float
-    ) -> DistributedChoices:
-        """Choices that stay in their files, but for a copy by user on the workers' disks."""
-        return DistributedChoices.files(self.pool, files, names, half_life, heaviest)
-
-    def held(self, choices: Choices) -> DistributedChoices:
-        """The choices on the workers' disks, by user."""
-        return DistributedChoices.handed_over(choices, self.pool)
-
-    def start_choices(self, shape, rank: int, **how) -> Factors:
-        return choice_visits.start(self.pool, shape, rank, **how)
-
-    def run_squared(
-        self, factors: Factors, choices: DistributedChoices, order: Visits, round: SquaredRound
-    ) -> float:
-        return choice_visits.run_squared(factors, choices, order, round)
-
-    def run_softmax(
-        self, factors: Factors, choices: DistributedChoices, order: Visits, negatives: int,
-        round: SoftmaxRound,
-    ) -> float:  # fmt: skip
-        return choice_visits.run_softmax(factors, choices, order, negatives, round)
-
-    def run_bpr(
-        self, factors: Factors, choices: DistributedChoices, order: Visits, negatives: int,
-        P: np.ndarray, rates: np.ndarray,
-    ) -> float:  # fmt: skip
-        return choice_visits.run_bpr(factors, choices, order, P, rates)
-
-    def squares(self, X: DistributedArray, weights: np.ndarray) -> np.ndarray:
-        return choice_visits.squares(self.pool, X, weights)
-
-    def set_lengths(self, X: DistributedArray, length: float, rng: np.random.Generator) -> None:
-        choice_visits.set_lengths(self.pool, X, length, int(rng.integers(2**63)))
-
-    def clear(self, X: DistributedArray, rows: np.ndarray) -> None:
-        choice_visits.clear(self.pool, X, rows)
 
     def start(self, shape, rank: int, loss: Loss, *, symmetric: bool, dtype, **how) -> Factors:
         """Gaussian factors, drawn where they will lie."""
@@ -275,9 +234,7 @@ class RayEngine(Engine):
 
     def set_rows(self, X: DistributedArray, index: np.ndarray, rows: np.ndarray) -> None:
         for number, (block, at, own) in enumerate(list(X.named(index))):
-            call = self.pool[number].place
-            ref = call.remote(block.ref, block.rotation, own, rows[at])
-            block.becomes(Block(ref, block.rows))
+            block.changed(self.pool[number].place, own, rows[at])
 
     def rows(self, X: DistributedArray, index: np.ndarray) -> np.ndarray:
         """The rows that an index names."""
@@ -319,10 +276,8 @@ class RayEngine(Engine):
         sides: Any = factors.sides
         for side in sides:
             for block in side.blocks:
-                small, own = scale * geo / np.sqrt(len(side)), [*key, number]
-                call = self.pool[number].sow
-                ref = call.remote(block.ref, block.rotation, start, stop, small, own)
-                block.becomes(Block(ref, block.rows))
+                small = scale * geo / np.sqrt(len(side))
+                block.changed(self.pool[number].sow, start, stop, small, [*key, number])
                 number += 1
 
     def write(self, folder: Path, arrays: list[DistributedArray], stem: str) -> list[list[str]]:

@@ -44,13 +44,14 @@ def places(ids: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 class Slab(NamedTuple):
-    """Samples that somebody held in memory and gave to the object store."""
+    """What somebody held in memory and gave to the object store."""
 
-    box: list  # with a reference to (index, targets), which Ray leaves alone inside a list
+    box: list  # with a reference to its arrays, which Ray leaves alone inside a list
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     copied: str = ""  # there is nothing to be won by a copy
 
-    def read(self) -> tuple[np.ndarray, np.ndarray]:
+    def read(self) -> tuple:
+        """Index and targets; of choices users, items, weights, and None for their times."""
         import ray
 
         return ray.get(self.box[0])

@@ -102,8 +102,7 @@ def _median_seconds(runs: list[Watch]) -> float:
 
 
 def _draw_times(curves: dict) -> Figure:
-    with report.look():
-        picture = Figure(figsize=(10, 4.2), layout="constrained")
+    with report.sheet(10, 4.2) as picture:
         panels = picture.subplots(1, 2, sharey=True)
         for axes, shape in zip(panels, ("symmetric", "square"), strict=True):
             lines = [(name, curve) for (of, name), curve in curves.items() if of == shape]
@@ -155,7 +154,7 @@ def noise(quick: bool, n_jobs: int) -> Result:
         f"damping) and of ALS with {len(_SEARCHED_RIDGES)} ridges, found by looking at the truth.",
         ["problem", "auto", "best steps", "best ridge", "auto / best"],
         rows,
-        _draw_noise(facts),
+        _draw_ratios(rows, "best found", 1.05, 0.9),
         "Final error of the defaults as a multiple of the best that the search found.",
         {"cases": facts},
     )
@@ -190,21 +189,15 @@ def _best_moment(problem: Problem, rank: int, step: float, damping: float) -> fl
     return watch.best
 
 
-def _draw_noise(facts: list[dict]) -> Figure:
-    with report.look():
-        picture = Figure(figsize=(10, 1.5 + 0.3 * len(facts)), layout="constrained")
-        axes = picture.subplots()
-        ratios = [case["auto"] / min(case["best_step"], case["best_ridge"]) for case in facts]
-        names = [
-            f"{case['shape']}, $\\kappa$ = {case['kappa']:g}, {case['snr']:g} dB, "
-            f"{'r' if case['rank'] == 5 else '2r'}"
-            for case in facts
-        ]
-        axes.barh(range(len(facts)), ratios, color=report.BLUE, height=0.6)
-        axes.axvline(1.05, color=report.ORANGE, linestyle="--", linewidth=2.2)
-        axes.set_yticks(range(len(facts)), names)
-        axes.set(xlabel="error of auto / best found (dashed: 1.05)", ylim=(len(facts) - 0.5, -0.5))
-        axes.set_xlim(0.9, max(1.1, 1.02 * max(ratios)))
+def _draw_ratios(rows: list[list[str]], what: str, limit: float, least: float) -> Figure:
+    """The last column: errors as multiples of the best, and how large they should be at most."""
+    with report.sheet(10, 1.4 + 0.3 * len(rows)) as picture:
+        axes, ratios = picture.subplots(), [float(row[-1]) for row in rows]
+        axes.barh(range(len(rows)), ratios, color=report.BLUE, height=0.6)
+        axes.axvline(limit, color=report.ORANGE, linestyle="--", linewidth=2.2)
+        axes.set_yticks(range(len(rows)), [row[0] for row in rows])
+        axes.set(xlabel=f"error of auto / {what} (dashed: {limit})", ylim=(len(rows) - 0.5, -0.5))
+        axes.set_xlim(least, max(1.1, 1.02 * max(ratios)))
         axes.grid(axis="y", visible=False)
         return picture
 
@@ -225,16 +218,6 @@ def bits(quick: bool, n_jobs: int) -> Result:
         ratio = case["auto"] / case["nuclear norm"]
         rows.append([f"d = {d}, r = {r}, seed {seed}", *(f"{error:.4f}" for error in case.values()),
                      f"{ratio:.3f}"])  # fmt: skip
-    ratios = [case["auto"] / case["nuclear norm"] for case in facts]
-    with report.look():
-        picture = Figure(figsize=(9, 1.2 + 0.35 * len(facts)), layout="constrained")
-        axes = picture.subplots()
-        axes.barh(range(len(facts)), ratios, color=report.BLUE, height=0.6)
-        axes.axvline(1.02, color=report.ORANGE, linestyle="--", linewidth=2.2)
-        axes.set_yticks(range(len(facts)), [row[0] for row in rows])
-        axes.set(xlabel="error of auto / best nuclear norm (dashed: 1.02)", xlim=(0.8, 1.1))
-        axes.set_ylim(len(facts) - 0.5, -0.5)
-        axes.grid(axis="y", visible=False)
     return Result(
         "Bits",
         f"{_KNOWN:.0%} of the entries of a matrix of rank r and standard deviation 1, each a bit "
@@ -243,7 +226,7 @@ def bits(quick: bool, n_jobs: int) -> Result:
         f"norm with the best of {len(_SHARES)} weights, found by looking at the truth.",
         ["problem", "1/2", "nuclear norm", "auto", "rank r", "rank 2r", "auto / nuclear norm"],
         rows,
-        picture,
+        _draw_ratios(rows, "best nuclear norm", 1.02, 0.8),
         "Error of the defaults as a multiple of that of the best nuclear norm.",
         {"cases": facts},
     )
@@ -353,8 +336,7 @@ def distance_error(X: np.ndarray, points: np.ndarray) -> float:
 
 
 def _draw_distances(curves: dict) -> Figure:
-    with report.look():
-        picture = Figure(figsize=(10, 4.2), layout="constrained")
+    with report.sheet(10, 4.2) as picture:
         axes = picture.subplots()
         styles = dict(zip(dict.fromkeys(name for name, _ in curves), report.LINES, strict=False))
         for (name, seed), curve in curves.items():

@@ -188,10 +188,7 @@ def draw(records: Sequence[Record], r: int, shapes: Sequence[str], title: str) -
     columns = sorted({cell.c for cell in cells})
     rows = sorted({(cell.kappa, cell.rank) for cell in cells})
     width, height = max(1.7, 0.46 * len(columns)), 0.34 * len(rows) + 0.25
-    with report.look():
-        picture = Figure(
-            figsize=(2.6 + width * len(methods), 1.2 + height * len(shapes)), layout="constrained"
-        )
+    with report.sheet(2.6 + width * len(methods), 1.2 + height * len(shapes)) as picture:
         picture.suptitle(title, fontsize=13)
         panels = picture.subplots(
             len(shapes), len(methods), sharex=True, sharey=True, squeeze=False

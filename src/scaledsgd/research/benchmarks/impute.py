@@ -99,8 +99,7 @@ def _told(name: str, shape, errors: dict[str, list], seconds: dict[str, list]) -
 
 def _draw(mean: dict[str, float], spread: dict[str, float], name: str) -> Figure:
     order = sorted(mean, key=mean.__getitem__)
-    with report.look():
-        picture = Figure(figsize=(9, 0.9 + 0.5 * len(mean)), layout="constrained")
+    with report.sheet(9, 0.9 + 0.5 * len(mean)) as picture:
         axes = picture.subplots()
         colours = [report.BLUE if who.startswith("ours") else report.ORANGE for who in order]
         axes.barh(range(len(order)), [mean[who] for who in order], color=colours, height=0.6,

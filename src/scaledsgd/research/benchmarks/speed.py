@@ -89,8 +89,7 @@ _NAMES = {"scaled": "ScaledSGD", "plain": "plain SGD", "threads": "ScaledSGD, th
 
 
 def _bars(labels: list[str], values: dict[str, list[float]]) -> Figure:
-    with report.look():
-        picture = Figure(figsize=(10, 4.4), layout="constrained")
+    with report.sheet(10, 4.4) as picture:
         axes, width = picture.subplots(), 0.8 / len(values)
         colours = (report.BLUE, report.ORANGE, report.GREY, "#9bc4e2")
         for n, ((name, rate), colour) in enumerate(zip(values.items(), colours, strict=False)):
@@ -310,8 +309,7 @@ def _power(x, y) -> float:
 
 
 def _draw_growth(facts: dict) -> Figure:
-    with report.look():
-        picture = Figure(figsize=(10, 3.8), layout="constrained")
+    with report.sheet(10, 3.8) as picture:
         for axes, (name, fact) in zip(picture.subplots(1, len(facts)), facts.items(), strict=True):
             x, y = np.array(fact["values"], float), np.array(fact["seconds"])
             axes.loglog(x, y, "o-", color=report.BLUE)

@@ -25,7 +25,7 @@ from ...core.observations import Observations
 from ...engines.cpu.crew import one_thread_each
 from .. import report
 from ..demo import Result
-from .race import ITEMS, USERS, _libmf, choosing, comparisons, ours, race, skewed
+from .race import ITEMS, PEERS, USERS, choosing, comparisons, ours, race, skewed
 
 # Of 40,000 items and as many users, at the rank of a recommender: an epoch of the softmax takes
 # some microseconds a choice, so there are fewer.
@@ -122,7 +122,7 @@ def libmf() -> str:
             sys.path.append(str(home))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            _libmf((np.zeros(1), np.zeros(1), np.zeros(1)), 3, 1)
+            PEERS["squared"]["libmf"]((np.zeros(1), np.zeros(1), np.zeros(1)), 3, 1)
     except (OSError, ImportError, StopIteration, subprocess.SubprocessError) as why:
         return f"LIBMF could not be built: {(str(why).splitlines() or [type(why).__name__])[0]}"
     return ""
@@ -155,7 +155,10 @@ def by_threads(samples: int, ranks: tuple[int, ...], repeats: int, most: int) ->
             facts.append({"who": loss, "rank": rank, "threads": counts, "rates": rates,
                           "steps": alone, "limit": limit})  # fmt: skip
         if not absent:
-            runs = {str(count): _libmf((user, item, stars), rank, count) for count in counts}
+            runs = {
+                str(count): PEERS["squared"]["libmf"]((user, item, stars), rank, count)
+                for count in counts
+            }
             paces = race(runs, repeats, f"LIBMF, rank {rank}")
             rates = [paces[str(count)].rate(samples) for count in counts]
             facts.append({"who": "LIBMF", "rank": rank, "threads": counts, "rates": rates})
@@ -203,8 +206,7 @@ def _picture(facts: list[dict], ranks: tuple[int, ...]) -> Figure:
         "LIBMF": (report.ORANGE, "-"), "choices, softmax": ("#7b4ea3", ":"),
         "choices, squared": (report.BLUE, ":"),
     }  # fmt: skip
-    with report.look():
-        picture = Figure(figsize=(4 * len(ranks), 4), layout="constrained")
+    with report.sheet(4 * len(ranks), 4) as picture:
         for axes, rank in zip(np.ravel(picture.subplots(1, len(ranks))), ranks, strict=True):
             for fact in (fact for fact in facts if fact["rank"] == rank):
                 colour, line = look[fact["who"]]

@@ -116,8 +116,7 @@ def _draw_points(axes, panel: Panel) -> None:
 
 def ranking_figure(ranked: Ranked, title: str, authors: Mapping[str, Any]) -> Figure:
     """Training loss left and test AUC right, over percent of an epoch."""
-    with report.look():
-        picture = Figure(figsize=(11.5, 5.0), layout="constrained")
+    with report.sheet(11.5, 5.0) as picture:
         left, right = picture.subplots(1, 2)
         for method, (loss, auc) in ranked.bands.items():
             label = f"{method}, {ranked.steps[method]}"
@@ -161,8 +160,7 @@ def _mark_crossings(axes, ranked: Ranked) -> None:
 
 def kappa(bands: Mapping[tuple[str, str], Band], limit: int) -> Figure:
     """Epochs over kappa, a panel a start."""
-    with report.look():
-        picture = Figure(figsize=(10.5, 4.6), layout="constrained")
+    with report.sheet(10.5, 4.6) as picture:
         starts = list(dict.fromkeys(start for start, _ in bands))
         panels = picture.subplots(1, 2, sharey=True)
         for axes, start in zip(panels, starts, strict=True):
@@ -184,8 +182,7 @@ def kappa(bands: Mapping[tuple[str, str], Band], limit: int) -> Figure:
 
 def coherence(bands: Mapping[tuple[str, str], Band], x, bound: float, own: float) -> Figure:
     """Leverage and error over samples."""
-    with report.look():
-        picture = Figure(figsize=(10.5, 4.6), layout="constrained")
+    with report.sheet(10.5, 4.6) as picture:
         left, right = picture.subplots(1, 2)
         for method in METHODS:
             draw_band(left, bands["coherence", method], method, x=x)
@@ -207,8 +204,7 @@ def coherence(bands: Mapping[tuple[str, str], Band], x, bound: float, own: float
 
 def drift(bands: Mapping[tuple[str, str, str], Band], cases: list[str], still: int) -> Figure:
     """Error and angle over samples, a column a case."""
-    with report.look():
-        picture = Figure(figsize=(10.5, 7.6), layout="constrained")
+    with report.sheet(10.5, 7.6) as picture:
         grid = picture.subplots(2, 2, sharex=True, sharey="row")
         for row, (what, label) in enumerate(
             (("error", "relative error"), ("angle", "largest angle, degrees"))
