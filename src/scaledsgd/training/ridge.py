@@ -30,6 +30,7 @@ _SHARE, _APART = 0.65, 1.3  # of the edge, to begin with, and from one share to 
 _LEAST = 0.1  # the share by which P is damped at least, and below which none is tried
 _STRONG = 0.35  # a share below which there is more of a signal than of noise
 _ALIKE = 1.005  # of errors before the end, at which a larger ridge gains more
+_WORTH = 0.998  # of the error after bold steps: what a smaller ridge must leave to go on
 # In an epoch a typical row goes this share of the way to its best place, to first order: to begin
 # with, and to judge by.
 _THETA, _CALM = 1.0, 0.1
@@ -38,6 +39,7 @@ _THETA, _CALM = 1.0, 0.1
 _PRIOR = 3.0
 _SHOWS = 0.01  # of the residuals: the entries of a direction that has grown
 _CAP = 1.7  # of a residual that a step may undo
+_CALM_CAP = 0.5  # of that, which no row reaches before an epoch that goes without it
 _GROWTH, _TRIAL, _FINISH = 6, 2, 5  # epochs until directions have grown, of a trial, and at the end
 _START = 0.01  # entries of X_0 on the geometric mean of both sides, in units of the targets' root
 _HELD, _MOST = 0.03, 20_000  # of the samples judge the shares, and no more than so many
@@ -125,6 +127,18 @@ def _add_biases(index, begin, sign, rows, columns, out):
     """Adds a row's and a column's, or takes them away."""
     for t in range(len(out)):
         out[t] += sign * (rows[index[t, 0]] + columns[index[t, 1] - begin])
+
+
+@njit(nogil=True, cache=True)
+def _longest(X, steps):
+    """The largest sum of a row's squares, each times its column's step."""
+    most = 0.0
+    for row in range(X.shape[0]):
+        total = 0.0
+        for q in range(X.shape[1]):
+            total += steps[q] * X[row, q] * X[row, q]
+        most = max(most, total)
+    return most
 
 
 def starting_scale(size: float, shape: tuple[int, int]) -> tuple[float, float]:
@@ -264,7 +278,7 @@ class RidgeTrainer:
                 self.share = share
                 self._epochs(data, _CALM, _CALM, _TRIAL)
                 error = self._held_out(held, y)
-                if error >= best:
+                if error >= (best if bold is None else _WORTH * best):
                     self._back(before)
                     break
                 best, power = error, float(np.clip(1.5 * power, -2.25, 2.25))
@@ -274,7 +288,6 @@ class RidgeTrainer:
                     # a signal bears.
                     before = self._state()
                     self._relearn(data, start, _STRONG)
-                    self._epochs(data, _CALM, _CALM, _TRIAL)
                     bold = self._held_out(held, y), self._state()
                     if bold[0] < best:
                         best, power = bold[0], direction
@@ -326,10 +339,17 @@ class RidgeTrainer:
             theta = first + (last - first) * epoch / epochs
             rate = theta * m * n / total
             self.engine.shrink(factors.X, self.weights, rate * ridge * P)
-            rates, squares = np.full(2, rate), 0.0
+            calm = theta <= _CALM and self._is_calm(rate * P, data)
+            cap = np.inf if calm else _CAP / bend
             for portion in data.epoch(self.rng):
-                squares += self.engine.run(factors, P, rates, self.loss, portion, _CAP / bend)
+                self.engine.run(factors, P, np.full(2, rate), self.loss, portion, cap)
             self.samples += total
+
+    def _is_calm(self, steps: np.ndarray, data: Samples) -> bool:
+        """Whether no step of an epoch gets near the cap: a quarter of its time goes into that."""
+        lever = sum(_longest(side, steps.astype(side.dtype)) for side in self.factors.sides)
+        weighed = np.iscomplexobj(data.targets)
+        return not weighed and self.loss.curvature * lever < _CALM_CAP * _CAP
 
     def _improve(self, data: Samples) -> None:
         """Fit the biases again to what the factors leave."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, lru_cache
 from threading import Lock
 
@@ -72,36 +72,45 @@ class _OneThreadOfBlas:
     """A limit for all of a process, from the first who asks for it to the last who is done."""
 
     def __init__(self):
-        self.lock, self.inside, self.limit = Lock(), 0, None
+        self.lock, self.inside, self.limited = Lock(), 0, []
 
     def __enter__(self) -> None:
         with self.lock:
             self.inside += 1
-            self.limit = self.limit or _blas().limit(limits=1, user_api="blas")
+            # A limit of the library's own asks for all there is to know about each: too long for
+            # a round that takes less.
+            for library in _blas() if self.inside == 1 else ():
+                if (threads := library.num_threads or 1) > 1:
+                    self.limited.append((library, threads))
+                    library.set_num_threads(1)
 
     def __exit__(self, *_) -> None:
         with self.lock:
             self.inside -= 1
-            if self.inside == 0 and self.limit:
-                self.limit.restore_original_limits()
-                self.limit = None
+            while self.inside == 0 and self.limited:
+                library, threads = self.limited.pop()
+                library.set_num_threads(threads)
 
 
 _one_thread = _OneThreadOfBlas()
 
 
-@contextmanager
-def one_thread_each(alone: bool = False) -> Iterator[None]:
+def one_thread_each(alone: bool = False) -> AbstractContextManager[None]:
     """BLAS of one thread, as long as the context lasts, for threads of ours that call it: for one
     such group at a time, if `alone`."""
-    with _alone if alone else nullcontext(), _one_thread:
+    return _one_group() if alone else _one_thread
+
+
+@contextmanager
+def _one_group() -> Iterator[None]:
+    with _alone, _one_thread:
         yield
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def _blas() -> list:
     """The libraries of this process, looked for once: that takes milliseconds."""
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 @lru_cache(maxsize=8)

@@ -95,6 +95,9 @@ class CpuEngine(NumpyAlgebra, Engine):
         """What threads make of some rows each, with BLAS of their own."""
         d = len(tables[0])
         parts = max(1, min(self.n_jobs, tables[0].size // _NUMBERS))
+        if parts == 1:
+            with one_thread_each():
+                return [work(*tables)]
         cuts = [slice(*cut) for cut in pairwise(d * k // parts for k in range(parts + 1))]
         with one_thread_each():
             return self.crew.each(lambda cut: work(*(table[cut] for table in tables)), cuts)
