@@ -22,6 +22,9 @@ from ..engines.cpu.crew import Crew
 from ..engines.cpu.normal_kernels import Normal
 
 _FALL = 0.8  # of the ridge, from one step to the next
+# The same while so much of the targets' norm is left: directions are growing, and in a large matrix
+# a ridge that runs ahead of them lets in others that no later step gets rid of.
+_SLOWLY, _GROWING = 0.92, (0.05, 0.99)
 _BIASED = 5.0  # times the least direction that a ridge lets grow: from there on it is held less
 _EXACT = 5e-13  # of the targets: hardly anything is left but rounding
 GAIN = 0.999  # a step that leaves more than this of the squares, and
@@ -137,7 +140,7 @@ def follow(
             if left + _held(X, hold) < before:
                 fit.X, fit.e, fit.left = X, e, left
                 break
-        ridge *= _FALL
+        ridge *= _SLOWLY if _GROWING[0] < fit.share < _GROWING[1] else _FALL
     return fit.X, fit.share, ridge
 
 
