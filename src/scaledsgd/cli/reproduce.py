@@ -76,7 +76,7 @@ def reproduce(
         raise ValueError(f"{authors}: no such file")
     options = Options(
         scale=scale, seed=seed, seeds=seeds, rank=rank, authors=authors, data=data,
-        cache=cache or cache_folder(), tuned=tuned, auto=auto, refresh=refresh.value, device=device,
+        cache=cache or cache_folder(), tuned=tuned, auto=auto, refresh=str(refresh), device=device,
         jobs=jobs, verbose=True,
     )  # fmt: skip
     results = {}
