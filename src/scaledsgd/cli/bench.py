@@ -97,6 +97,7 @@ def recommend(
     item: Item = None,
     quick: Annotated[bool, flag("--quick", "Small grids; made-up choices without DATA.")] = False,
     jobs: Annotated[int, job_count("Threads")] = 2,
+    device: Annotated[str, choice("cpu or cuda, for ours and EASE.")] = "cpu",
     out: Page = Path("recommend"),
     as_json: Json = False,
 ) -> None:
@@ -111,9 +112,11 @@ def recommend(
     asked = tuple(peer or (PEERS if peers else ("popularity",)))
     if unknown := sorted({*asked} - PEERS.keys()):
         raise ValueError(f"--peer {unknown[0]}: the others are {', '.join(PEERS)}")
-    how = How(rank, seed, jobs, quick, asked, ease_items)
+    how = How(rank, seed, jobs, quick, asked, ease_items, device)
     sets = [load(name, data, seed, user, item) for name in names] or [made_up(seed)]
     wanted = tuple(PARTS) if part is Recommend.all else (str(part),)
+    if device != "cpu" and {*wanted} & {"optimisers", "memory"}:
+        raise ValueError(f"--device {device}: optimisers and memory are of the CPU alone")
     runs = {
         f"{name}-{one.name}": lambda name=name, one=one: PARTS[name](one, how)
         for one in sets

@@ -185,14 +185,15 @@ def _draw_table(runs: dict[str, Outcome], curves: dict[str, list], title: str) -
 # --- Its own settings ----------------------------------------------------------------------------
 
 _TAUS, _CS = (0.07, 0.1, 0.14, 0.2, 0.28), (0.9, 1.05, 1.2, 1.35, 1.5)
-_GRID_EPOCHS = 10
+_GRID_EPOCHS = 10  # at least; as many as the search found
 
 
 def grid(data: Data, how: How) -> Result:
     """What it finds by itself against the best temperature and contrast, seen on the test part."""
     model = fitted(data, how)
     policy, choices = replace(model.policy_, loss="softmax"), data.choices()
-    warm = _trainer(data, policy, how)
+    warm, length = _trainer(data, policy, how), len(model.history_) - WARM_EPOCHS
+    length = max(length, _GRID_EPOCHS)
     warm.warm_up(choices)
     taus, cs = (_TAUS[::2], _CS[::3]) if how.quick else (_TAUS, _CS)
 
@@ -203,7 +204,7 @@ def grid(data: Data, how: How) -> Result:
     def ndcg(**changes) -> float:
         run = warm.copy(**changes)
         if run.policy.loss == "softmax":
-            run.descend(choices, _GRID_EPOCHS)
+            run.descend(choices, length)
         return _ndcg(data, run.vectors(), local)
 
     own = ndcg(loss=model.policy_.loss)
@@ -228,7 +229,7 @@ def grid(data: Data, how: How) -> Result:
     ]
     return Result(
         f"Found settings against a grid, {data.name}",
-        f"NDCG@{K} on the test part after {_GRID_EPOCHS} epochs from one warm start, with the "
+        f"NDCG@{K} on the test part after {length} epochs from one warm start, with the "
         "neighbours that the search found. What the "
         f"search found ({_words(_found(model))}) has {own:.4f}, which is {own / best:.1%} of the "
         f"best of the grid, seen on the test part: {best:.4f} ({where}).",
@@ -404,7 +405,7 @@ def _begin(trainer: ChoiceTrainer, choices: Choices, warm: bool) -> None:
 
 def _trainer(data: Data, policy: ChoicePolicy, how: How) -> ChoiceTrainer:
     """With fresh factors, as the estimator makes them."""
-    engine, scale = open_engine("cpu", how.jobs, 1000.0 * data.train.nnz), how.rank**-0.5
+    engine, scale = open_engine(how.device, how.jobs, 1000.0 * data.train.nnz), how.rank**-0.5
     factors = Factors.start(data.train.shape, how.rank, seed=how.seed, scale=(scale, scale),
                             dtype="float32")  # fmt: skip
     factors.X = engine.put(factors.X)
