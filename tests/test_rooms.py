@@ -54,8 +54,10 @@ IDEAS = {
     "serving.server": "one process that listens, answers and learns, until a signal ends it",
     "training.completion": "a fit of entries from beginning to end",
     "training.connected": "whether entries tie all rows and columns together",
+    "training.determined": "which rows the entries determine",
     "training.gauss_newton": "a finish for few samples",
     "training.holdout": "what a run is judged by",
+    "training.sizes": "by what rows and columns are divided before anything is learned",
 }
 
 

@@ -104,6 +104,15 @@ class Factors:
         """lambda_1 / lambda_r as of the last refresh."""
         return float(self.spectrum[0] / floored(self.spectrum)[-1])
 
+    def numbers(self, r: int) -> float:
+        """That r directions of a matrix of this shape have to be told by.
+
+        >>> Factors.start((4, 3), rank=2, seed=0).numbers(1)
+        6
+        """
+        m, n = self.shape
+        return r * (m + n - r) if self.rows is not None else r * (m - (r - 1) / 2)
+
     def depth(self, columns: int) -> float:
         """How much smaller an error must be for the smallest of so many directions to be known as
         well as the others; 1 unless it is below 1e-4 of the largest."""

@@ -64,6 +64,15 @@ def weight(y):
     return y.imag if np.iscomplexobj(y) else 1.0
 
 
+def rms(y) -> float:
+    """Of targets or what is left of them, with the weights that they have.
+
+    >>> rms(np.array([4.0 + 1j, 9.0 + 0j, 9.0 + 0j, 9.0 + 0j]))
+    2.0
+    """
+    return float(np.sqrt(np.mean(weight(y) * np.square(y.real, dtype=np.float64))))
+
+
 def weighed(function: Callable, z, y):
     """A function of (z, y), times the weight that y has.
 

@@ -21,33 +21,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
 
 from ..core.factors import Factors
 from ..core.linalg import aligned
-from ..core.losses import weighed, weight
+from ..core.losses import rms, weighed, weight
 from ..core.memory import allow
 from ..core.observations import Chunk, Observations
 from ..engines.base import Engine, Samples
-from ..engines.cpu.normal_kernels import Normal
-from . import gauss_newton
 from .auto_policy import SMALL
 from .columns import WIDEST, Columns
-from .connected import apart
+from .determined import PLENTY, SPARSE, loose, tied
+from .exact import EXACT, STARTS, TRUE, Exact, double
 from .history import History, Progress
 from .ridge import Biases, RidgeTrainer, starting_scale
+from .sizes import LOOK, divided, sizes
 from .trainer import Trainer
 
-_ORDINARY = 2.0**32  # targets larger than that, or smaller than its inverse, are scaled
-_UNEQUAL = 20.0  # mean square of the rows' sizes over their median: 2 where one direction rules
-_LOOK = 200_000  # samples that show it
-_SWEEPS = 3  # that bring rows and columns to one size
 _NOTCH, _HALF = 1.1, 0.5  # of held-out errors that are alike, and of fits that are not
 
 _RATED = (2, 3)  # epochs after which a run is compared with biases alone
@@ -60,33 +53,21 @@ _WIDE, _WIDEST = 16, 48
 _TABLE, _FULL = 500, 0.2  # columns that a table has at most, and the share of it that is known
 
 _SLOW = 40  # epochs after which a run with few samples is taken over by Gauss-Newton
-# Samples for each number: up to which that is tried, and an exact fit is looked at again.
-_FEW, _SPARSE = 4.0, 2.6
-_DOUBLED = 10.0  # from there on, mentions are as good as entries: both are enough
+_FEW = 4.0  # samples for each number, up to which that is tried
 _CLEAN = 1e-3  # of the targets: a held-out error below which there is hardly noise
 _STRAY = 1.5  # times the training error: a held-out error that is not that of noise
-_EXACT = 1e-9  # of the targets: an exact fit
-_TRUE = 1e-4  # of the targets: held-out error of one that is no accident
-_TRIFLE, _MANY = 0.01, 0.1  # a direction of that share, on that share of the rows, is no accident
-_CLOSING = 0.9  # of the squares, that steps leave at most on their way to a fit with fewer
-# Starts from which a ridge falls, with so many directions more than asked for; in units of the
-# largest direction of noise of the targets' size, from where; and what is left of the targets where
-# an exact fit is looked for.
-_STARTS, _MORE, _RIDGE, _LEVELS = 6, 2, 2.0, (1e-3, 1e-5, 1e-7)
-_WORK, _ALONE = 1e8, 6e8  # samples times directions, squared: of all starts, and of the first
 
 # The threshold of Huber's loss in units of the median residual: 1.345 deviations, with which a
 # twentieth of what Gaussian noise tells is lost. How it may change from one epoch to the next.
 _TUNED, _SLOWEST, _FASTEST = 1.345 * 1.4826, 0.5, 30.0
 _SHOWN = 65_536  # residuals that show their median
 _MEMORY = 1000  # of those in a stream
-_STANDS_OUT, _WRONG = 8.0, 0.25  # in units of the median residual; and so many may be wrong
+_WRONG = 0.25  # entries that may be
 _REFITS = 4
 
 _CHANCE_OF_BITS = 0.1  # held-out error of probabilities from which on they may be overfitted
 
 _DENSE = 4000  # points, whose distances are a matrix that fits
-_APART = 1.5  # times the longest path: where there is none
 _BETTER = 0.9  # of the held-out error: what a start from paths must reach
 _SHAKES = 12  # other starts, where nothing was held out
 
@@ -100,15 +81,6 @@ _ROBUST = (
 _UNKNOWN = 1e6  # times the noise's variance: that of an entry of which nothing is known
 # Times what the training error lets expect: a held-out error that says that nothing was found.
 _GAP, _APART_AT_MOST = 1.5, 2.0
-# To see whether an exact fit is the only one nearby: how far its rows are moved, in units of the
-# smallest direction's size, and how far one ends from where it was that is not determined; and the
-# smallest direction, of the largest, that rounding leaves visible.
-_NUDGE, _ELSEWHERE, _LEAST = 0.01, 1e-5, 1e-6
-_JUDGES, _MOSTLY = 40, 0.7  # rows of the other side that show it, and the share that has to agree
-# Errors to be expected from the noise, in units of what they would be if all rows were as well
-# known: of all entries, and of a row's that is to blame.
-_WEAK, _BLAMED = 1.2, 8.0
-_LOOKED_AT = 3e7  # numbers in the blocks of all rows that this may cost
 
 
 @dataclass
@@ -155,14 +127,14 @@ class Completion(Trainer):
             return self.run(observations, epochs=epochs, **how)
         observations = here
         if not observations.disposable:
-            own = Chunk(observations.index.copy(), _double(observations.targets))
+            own = Chunk(observations.index.copy(), double(observations.targets))
             observations = observations.of(own)
         if self.center == "columns":
             self._count(observations, None)
             self._take_columns(observations)
             return self.history
         rest, held = policy.hold_out(observations, self.rng)
-        sides = self._sides(rest) if loss in ("squared", "distance") else None
+        sides = sizes(rest, self.factors.seed) if loss in ("squared", "distance") else None
         if loss == "huber":
             self._robust(rest, held, epochs, how)
         elif loss == "logistic":
@@ -172,7 +144,7 @@ class Completion(Trainer):
             if self.history.stopped == "ridge":
                 # Of few entries of a matrix of that rank, a ridge is what is left, and not it.
                 nothing = self.policy.held > _NOISY * self.policy.size
-                few = self.entries < _FEW * self._numbers(self.factors.rank)
+                few = self.entries < _FEW * self.factors.numbers(self.factors.rank)
                 self.lost = bool(
                     self.regularization == "auto" and not self.wide and nothing and few
                 )
@@ -202,7 +174,7 @@ class Completion(Trainer):
         new, old = self._threshold(seen.targets.real - z), self.policy.threshold
         share = len(seen) / (len(seen) + _MEMORY) if old else 1.0
         unit = self.policy.threshold = float((old or 1.0) ** (1 - share) * new**share)
-        some = Chunk(seen.index.copy(), _double(seen.targets))
+        some = Chunk(seen.index.copy(), double(seen.targets))
         some.targets.real /= unit
         self._rescale(1 / unit, self.engine.host)
         try:
@@ -225,8 +197,8 @@ class Completion(Trainer):
         what was trained on."""
         if sides is None:
             return self._attempts(rest, held, epochs, how)
-        some = Chunk(rest.index.copy(), self._divided(rest, sides))
-        scaled = held and Chunk(held.index, self._divided(held, sides))
+        some = Chunk(rest.index.copy(), divided(rest, sides))
+        scaled = held and Chunk(held.index, divided(held, sides))
         self._restart(rest.of(some), self.factors.seed)
         self._attempts(rest.of(some), scaled, epochs, how)
         self._unscale(sides)
@@ -235,54 +207,18 @@ class Completion(Trainer):
             return rest
         if self._is_table(rest) and self._by_columns(rest, held, sides):
             return rest
-        first, fit = self._error(held), self._error(Chunk(rest.index, rest.targets))
+        first, fit = self._fits.error(held), self._fits.error(Chunk(rest.index, rest.targets))
         kept = self.factors, self.policy, self.biases, self.history, self.held_error
         self.history, self.biases = replace(self.history, records=[], stopped=""), None
         self._restart(rest, self.factors.seed)
         rest = self._attempts(rest, held, epochs, how)
         # Where what is large was not held out, the fit tells.
-        now = self._error(Chunk(rest.index, rest.targets))
-        closer = self._error(held) < _NOTCH * first and now < _HALF * fit
-        if not (self._error(held) < first or closer):
+        now = self._fits.error(Chunk(rest.index, rest.targets))
+        closer = self._fits.error(held) < _NOTCH * first and now < _HALF * fit
+        if not (self._fits.error(held) < first or closer):
             self.factors, self.policy, self.biases, self.history, self.held_error = kept
             self.left, self.P = 0, None
         return rest
-
-    def _sides(self, seen: Observations) -> list[np.ndarray] | None:
-        """By what rows and columns are to be divided, if by anything."""
-        size = seen.size
-        if not size:
-            return None
-        unit = 1.0
-        if not 1 / _ORDINARY < size < _ORDINARY:
-            unit = 2.0 ** round(np.log2(size) / 2)  # of one side
-        sides = [np.full(rows, unit) for rows in seen.shape]
-        if self.loss.name == "squared" and self._are_unequal(seen, size):
-            scales = _equal(seen, size)
-            sides = [own * scale for own, scale in zip(sides, scales, strict=True)]
-        elif unit == 1.0:
-            return None
-        return sides
-
-    def _are_unequal(self, seen: Observations, size: float) -> bool:
-        """Whether a few rows or columns are larger than the others by an order of magnitude."""
-        look = slice(None)
-        if len(seen) > _LOOK:
-            look = np.random.default_rng(self.factors.seed).integers(0, len(seen), _LOOK)
-        index, squares = seen.index[look], (seen.targets[look].real / size) ** 2
-        for column in index.T:
-            total, count = np.bincount(column, squares), np.bincount(column)
-            mean = total[count > 0] / count[count > 0]
-            if mean.mean() > _UNEQUAL * max(float(np.median(mean)), np.finfo(float).tiny):
-                return True
-        return False
-
-    def _divided(self, seen: Observations | Chunk, sides: list[np.ndarray]) -> np.ndarray:
-        """The targets in other units; weights have none."""
-        y, (i, j) = seen.targets.copy(), seen.index.T
-        y.real /= sides[0][i]
-        y.real /= sides[1 if len(sides) > 1 else 0][j]
-        return y
 
     def _unscale(self, sides: list[np.ndarray]) -> None:
         """Back to the units of the targets."""
@@ -329,7 +265,7 @@ class Completion(Trainer):
             rest = self._steps(rest, held, epochs=epochs, begin=begin, **how)
             why, records = self.history.stopped, self.history.records
             begin = round(records[-1]["epoch"]) if records else epochs  # evaluations=0 leaves none
-            sparse = self.entries < _SPARSE * self._numbers(max(self.policy.useful, 1))
+            sparse = self.entries < SPARSE * self.factors.numbers(max(self.policy.useful, 1))
             if why in ("solved", "tol") and "slow" in self._asks and sparse:
                 self._finished(rest, held)  # with the fewest directions
             if why in ("solved", "tol", "callback"):
@@ -337,7 +273,7 @@ class Completion(Trainer):
             if "slow" in self._asks and why != "noise" and self._few():
                 self._asks = tuple(ask for ask in self._asks if ask != "slow")
                 # Where a ridge was tried, noise is likelier than a bad start.
-                if self._finished(rest, held, 1 if ridged else _STARTS):
+                if self._finished(rest, held, 1 if ridged else STARTS):
                     break
             paths = more or (held is None and self.policy.automatic)
             if paths and self.loss.name == "distance" and self._from_paths(rest, held):
@@ -372,32 +308,27 @@ class Completion(Trainer):
         if epoch not in _RATED:
             return False
         at = np.array([0, self.factors.begin])
-        look = self._look(data, _LOOK)
+        look = self._look(data, LOOK)
         biases = Biases.fit(Chunk(look.index - at, look.targets), self.factors.shape)
         y = held.targets
-        error = self.policy.biased = _rms(
+        error = self.policy.biased = rms(
             y - biases.of(held.index - at)
         )  # weights stay what they are
-        moves = self.policy.last < _MOVES * _rms(y)  # before, nothing is known about steps
-        return error < _BIASED * _rms(y) and moves and self.policy.last > _HARDLY * error
+        moves = self.policy.last < _MOVES * rms(y)  # before, nothing is known about steps
+        return error < _BIASED * rms(y) and moves and self.policy.last > _HARDLY * error
 
     def _is_noisy(self, held: Chunk) -> bool:
-        return self.policy.held > _NOISY * _rms(held.targets - np.mean(held.targets.real))
+        return self.policy.held > _NOISY * rms(held.targets - np.mean(held.targets.real))
 
     def _few(self) -> bool:
         """Whether there are few entries for each number that may be learned, and nothing much was
         learned, or not what was held out, or all but the last digits."""
         policy = self.policy
         if self.loss.name == "distance":
-            return policy.held > _TRUE * policy.size
+            return policy.held > TRUE * policy.size
         astray = policy.held > _NOISY * policy.size or policy.held > _STRAY * policy.train
         astray = astray or policy.held < _CLEAN * policy.size
-        return astray and self.entries < _FEW * self._numbers(self.factors.rank)
-
-    def _numbers(self, r: int) -> float:
-        """That r directions have to be told by."""
-        m, n = self.factors.shape
-        return r * (m + n - r) if self.factors.rows is not None else r * (m - (r - 1) / 2)
+        return astray and self.entries < _FEW * self.factors.numbers(self.factors.rank)
 
     def _steps(self, rest: Observations, held: Chunk | None, **how) -> Observations:
         """A run, after which X is here. Returns what was trained on, as it was before."""
@@ -489,40 +420,33 @@ class Completion(Trainer):
     def _without_outliers(self, rest: Observations, held: Chunk) -> bool:
         """Whether there is an exact fit, by Gauss-Newton, to all entries but those that stand out:
         and to most of what was held out."""
-        factors, policy = self.factors, self.policy
-        at = np.array([side * factors.begin for side in self.loss.sides])
-        seen, held = (Chunk(part.index + at, _double(part.targets)) for part in (rest, held))
+        factors, policy, fits = self.factors, self.policy, self._fits
+        at, seen, held = fits.at(), fits.seen(rest), fits.seen(held)
         every = Chunk(*(np.concatenate(both) for both in zip(seen, held, strict=True)))
         factors.refresh(self.engine.host)
         X = factors.X[:, : max(policy.useful, 1)].astype(np.float64)
         size, fit, error = float(np.median(np.abs(seen.targets.real))), np.inf, np.inf
         judges = held
         for _ in range(_REFITS):
-            some = self._standing_in(X, seen, size)
+            some = fits.standing_in(X, seen, size)
             if len(some) < (1 - _WRONG) * len(seen):
                 return False
-            X, fit = self._descend(X, some)
-            judges = self._standing_in(X, held, size)
-            error = self._error(Chunk(judges.index - at, judges.targets), replace(factors, X=X))
-            if fit <= _EXACT:
+            X, fit = fits.descend(X, some)
+            judges = fits.standing_in(X, held, size)
+            error = fits.error(Chunk(judges.index - at, judges.targets), X)
+            if fit <= EXACT:
                 break
-        if fit > _EXACT or error > _TRUE * size or len(judges) < (1 - _WRONG) * len(held):
+        if fit > EXACT or error > TRUE * size or len(judges) < (1 - _WRONG) * len(held):
             return False
-        some = self._standing_in(X, seen, size)
-        while X.shape[1] > 1 and len(some) < _FEW * self._numbers(X.shape[1]):
-            whole = replace(factors, X=X, spectrum=np.zeros(X.shape[1]))
-            whole.refresh(self.engine.host)
-            fewer, fit = self._descend(whole.X[:, :-1].copy(), some)
-            if fit > _EXACT:
+        some = fits.standing_in(X, seen, size)
+        while X.shape[1] > 1 and len(some) < _FEW * self.factors.numbers(X.shape[1]):
+            fewer, fit = fits.descend(fits.sorted(X).X[:, :-1].copy(), some)
+            if fit > EXACT:
                 break
             X = fewer
-        some = self._standing_in(X, every, size)
-        X, _ = self._descend(X, some)
-        factors.X[...] = 0.0
-        factors.X[:, : X.shape[1]] = X
-        factors.refresh(self.engine.host)
-        policy.useful = policy.columns = X.shape[1]
-        policy.last = policy.held = error
+        some = fits.standing_in(X, every, size)
+        X, _ = fits.descend(X, some)
+        self._hold(X, error)
         self._count(rest.of(Chunk(some.index - at, some.targets)), None)
         # A row that fits no more entries than it has numbers may fit wrong ones.
         self.undetermined = {
@@ -531,12 +455,6 @@ class Completion(Trainer):
         }
         self.history.stopped = "undetermined" if any(self.undetermined.values()) else "solved"
         return True
-
-    def _standing_in(self, X: np.ndarray, seen: Chunk, size: float) -> Chunk:
-        """All but those that stand out."""
-        e = np.abs(seen.targets.real - self._scores(X, seen))
-        kept = e <= max(_STANDS_OUT * float(np.median(e)), _EXACT * size)
-        return Chunk(seen.index[kept], seen.targets[kept])
 
     # --- A ridge --------------------------------------------------------------------------------
 
@@ -602,7 +520,7 @@ class Completion(Trainer):
         biases = Biases(0.0, np.zeros(shape[0]), np.zeros(shape[1]))
         if biased:
             biases = Biases.fit(Chunk(seen.index, seen.targets), shape)
-        size = _rms(seen.targets[:_LOOK] - biases.of(seen.index[:_LOOK]))
+        size = rms(seen.targets[:LOOK] - biases.of(seen.index[:LOOK]))
         wide = min(_WIDE + len(seen) // sum(shape), _WIDEST, *shape)
         rank = max(old.rank, wide) if self.wide or self.loss.name == "logistic" else old.rank
         X = aligned(sum(shape), rank, np.float32)  # of noise no more digits are known
@@ -640,14 +558,13 @@ class Completion(Trainer):
         table, weights = _table(rest)
         own = self._of_columns(table, weights)
         filled = (own.rows(table, weights) @ own.loadings.T + own.means)[tuple(held.index.T)]
-        error, before = _rms(held.targets - filled), self.policy.held
+        error, before = rms(held.targets - filled), self.policy.held
         if sides is not None:
             at = np.array([0, self.factors.begin])
             z = self.engine.host.scores(self.factors, held.index + at, self.loss).astype(np.float64)
             z += self.biases.of(held.index) if self.biases else 0.0
             error, before = (
-                _rms(self._divided(Chunk(held.index, held.targets - told), sides))
-                for told in (filled, z)
+                rms(divided(Chunk(held.index, held.targets - told), sides)) for told in (filled, z)
             )
         if not error < before:
             return False
@@ -677,8 +594,8 @@ class Completion(Trainer):
         # For rows that are folded in once more was learned.
         self.ridge = float(np.mean(found.noises) / np.sqrt(len(found.means)))
         policy.useful = policy.columns = rank
-        policy.rms = policy.train = policy.last = policy.held = _rms(error[~np.isnan(table)])
-        policy.size = policy.size or _rms(seen.targets)
+        policy.rms = policy.train = policy.last = policy.held = rms(error[~np.isnan(table)])
+        policy.size = policy.size or rms(seen.targets)
         self.samples += len(seen)
         self.history.records.append(
             {"epoch": 1.0, "samples": float(self.samples), "loss": policy.rms**2 / 2,
@@ -691,146 +608,66 @@ class Completion(Trainer):
 
     # --- Few samples ----------------------------------------------------------------------------
 
-    def _finished(self, rest: Observations, held: Chunk | None, starts: int = _STARTS) -> bool:
+    def _finished(self, rest: Observations, held: Chunk | None, starts: int = STARTS) -> bool:
         """Whether Gauss-Newton has found an exact fit that holds for what was held out."""
         assert held is not None
-        factors, policy = self.factors, self.policy
-        at = np.array([side * factors.begin for side in self.loss.sides])
-        seen = Chunk(rest.index + at, _double(rest.targets))
-        factors.refresh(self.engine.host)
-        found = factors.X[:, : max(policy.useful, 1)].astype(np.float64)
-        near = policy.held < _NOISY * _rms(held.targets)
-        X = self._exact(found, seen, held) if near else None
+        policy, fits = self.policy, self._fits
+        seen = fits.seen(rest)
+        self.factors.refresh(self.engine.host)
+        found = self.factors.X[:, : max(policy.useful, 1)].astype(np.float64)
+        near = policy.held < _NOISY * rms(held.targets)
+        X = fits.near(found, seen, held) if near else None
         if X is None and self.loss.name == "squared":
-            X = self._from_anywhere(seen, held, starts)
+            X = fits.anywhere(seen, held, starts)
         if X is None:
             return False
-        X = self._fewest(X, seen, held)
-        self.held_error = self._error(held, replace(factors, X=X))
-        index = np.concatenate([seen.index, held.index + at])
-        X, _ = self._descend(X, Chunk(index, np.append(seen.targets, held.targets)))
+        X = fits.fewest(X, seen, held)
+        self.held_error = fits.error(held, X)
+        index = np.concatenate([seen.index, held.index + fits.at()])
+        X, _ = fits.descend(X, Chunk(index, np.append(seen.targets, held.targets)))
+        self._hold(X, self.held_error)
+        self.history.stopped = "solved"
+        return True
+
+    @property
+    def _fits(self) -> Exact:
+        return Exact(self.factors, self.loss, self.engine.host, self.biases)
+
+    def _hold(self, X: np.ndarray, error: float) -> None:
+        """An exact fit, instead of what the steps found."""
+        factors, policy = self.factors, self.policy
         factors.X[...] = 0.0
         factors.X[:, : X.shape[1]] = X
         factors.refresh(self.engine.host)
         policy.useful = policy.columns = X.shape[1]
-        policy.last = policy.held = self.held_error
-        self.history.stopped = "solved"
+        policy.last = policy.held = error
         self.left, self.P = 0, None
-        return True
-
-    def _from_anywhere(self, seen: Chunk, held: Chunk, starts: int) -> np.ndarray | None:
-        """X of an exact fit by ridges that fall from where nothing grows, from one start after the
-        other."""
-        factors, size = self.factors, _rms(seen.targets)
-        edge = sum(np.sqrt(len(seen) / np.array(factors.shape)))
-        rank = min(factors.rank + _MORE, *factors.shape)
-        for start in range(starts):
-            if (start + 1) * len(seen) * rank**2 > (_WORK if start else _ALONE):
-                break
-            rng = np.random.default_rng([factors.seed, 5, start])
-            X = SMALL * np.sqrt(size) * rng.standard_normal((len(factors.X), rank))
-            ridge = _RIDGE * edge * size
-            for near in _LEVELS:
-                X, fit, ridge = gauss_newton.follow(
-                    X, seen.index, seen.targets, partial(self._scores, seen=seen), ridge=ridge,
-                    near=near, begin=factors.begin, crew=self.engine.host.crew,
-                )  # fmt: skip
-                if fit > near:
-                    break
-                # Of more directions than there are the last vanish, and are cut off at the gap.
-                whole = replace(factors, X=X.copy(), spectrum=np.zeros(rank))
-                whole.refresh(self.engine.host)
-                gaps = whole.spectrum[:-1] / np.maximum(whole.spectrum[1:], 1e-300)
-                keep = min(int(np.argmax(gaps)) + 1 if len(gaps) else rank, factors.rank)
-                exact = self._exact(whole.X[:, :keep].copy(), seen, held)
-                if exact is not None:
-                    return exact
-        return None
 
     def _from_paths(self, rest: Observations, held: Chunk | None) -> bool:
-        """Whether distances of neighbours are explained better from a start of shortest paths: by
-        classical scaling of those, as a map that is bent but not folded. Of few distances, of which
-        none are held out, the fit tells."""
-        factors, policy = self.factors, self.policy
-        if factors.d > _DENSE:
+        """Whether distances of neighbours are explained better from a start of shortest paths. Of
+        few distances, of which none are held out, the fit tells."""
+        fits, policy = self._fits, self.policy
+        if self.factors.d > _DENSE:
             return False
-        once, first = np.unique(rest.index.astype(np.int64) @ [factors.d, 1], return_index=True)
-        ways = csr_array(
-            (np.sqrt(rest.targets.real[first]), divmod(once, factors.d)), shape=rest.shape
-        )
-        D = shortest_path(ways, directed=False)
-        far = np.isinf(D)
-        D[far] = _APART * D[~far].max()
-        D **= 2
-        B = D.mean(axis=0) + D.mean(axis=1)[:, None] - D.mean() - D
-        values, Q = np.linalg.eigh(B / 2)
-        start = Q[:, -factors.rank :] * np.sqrt(np.maximum(values[-factors.rank :], 0))
-        seen = Chunk(rest.index, _double(rest.targets))
-        before = policy.held if held else self._error(seen)
-        X, fit = self._descend(np.ascontiguousarray(start), seen)
-        for _ in range(0 if held or fit <= _EXACT else _SHAKES):  # few are soon tried
+        seen = fits.seen(rest)
+        before = policy.held if held else fits.error(seen)
+        start = fits.from_paths(seen)
+        X, fit = fits.descend(start, seen)
+        for _ in range(0 if held or fit <= EXACT else _SHAKES):  # few are soon tried
             shaken = start + start.std() * self.rng.standard_normal(start.shape)
-            other, left = self._descend(shaken, seen)
+            other, left = fits.descend(shaken, seen)
             if left < fit:
                 X, fit = other, left
-        error = self._error(held or seen, replace(factors, X=X))
+        error = fits.error(held or seen, X)
         if not error < _BETTER * before:
             return False
         if held:
             everything = np.concatenate([rest.index, held.index])
-            X, fit = self._descend(X, Chunk(everything, np.append(seen.targets, held.targets)))
-        factors.X[...] = X
-        factors.refresh(self.engine.host)
-        policy.useful = policy.columns = factors.rank
-        policy.last = policy.held = self.held_error = error
-        policy.train = fit * _rms(rest.targets)
-        self.history.stopped = "solved" if fit <= _EXACT else "settled"
-        self.left, self.P = 0, None
+            X, fit = fits.descend(X, Chunk(everything, np.append(seen.targets, held.targets)))
+        self._hold(X, error)
+        self.held_error, policy.train = error, fit * rms(rest.targets)
+        self.history.stopped = "solved" if fit <= EXACT else "settled"
         return True
-
-    def _fewest(self, X: np.ndarray, seen: Chunk, held: Chunk) -> np.ndarray:
-        """The exact fit with the fewest directions: one that is not needed may live on rows that
-        nothing was held out of."""
-        while X.shape[1] > 1:
-            whole = replace(self.factors, X=X, spectrum=np.zeros(X.shape[1]))
-            whole.refresh(self.engine.host)
-            if self._is_spread_out(whole):
-                break
-            fewer = self._exact(whole.X[:, :-1].copy(), seen, held, _CLOSING)
-            if fewer is None:
-                break
-            X = fewer
-        return X
-
-    def _is_spread_out(self, factors: Factors) -> bool:
-        """Whether the last direction lives on many rows and columns, and is no trifle: then what
-        was held out has judged it."""
-        share = factors.spectrum[-1] / np.linalg.norm(factors.spectrum)
-        squares = [side[:, -1] ** 2 for side in factors.sides]
-        spread = min(float(x.mean() ** 2 / np.mean(x**2)) for x in squares)
-        return bool(share > _TRIFLE and spread > _MANY)
-
-    def _exact(self, X, seen: Chunk, held: Chunk, gain=gauss_newton.GAIN) -> np.ndarray | None:
-        """X of an exact fit from there, if there is one that holds for what was held out. Args: X,
-        which is where the descent ended afterwards."""
-        X[...], fit = self._descend(X, seen, gain=gain)
-        true = _TRUE * _rms(held.targets)
-        return (
-            X if fit <= _EXACT and self._error(held, replace(self.factors, X=X)) <= true else None
-        )
-
-    def _descend(
-        self, X: np.ndarray, seen: Chunk, gain: float = gauss_newton.GAIN
-    ) -> tuple[np.ndarray, float]:
-        minus, y = self.loss.name == "distance", seen.targets
-        scores = partial(self._scores, seen=seen)
-        return gauss_newton.descend(
-            X, seen.index, y, scores, begin=self.factors.begin, minus=minus, gain=gain,
-            crew=self.engine.host.crew,
-        )  # fmt: skip
-
-    def _scores(self, X: np.ndarray, seen: Chunk) -> np.ndarray:
-        return self.engine.host.scores(replace(self.factors, X=X), seen.index, self.loss)
 
     # --- The end --------------------------------------------------------------------------------
 
@@ -842,7 +679,7 @@ class Completion(Trainer):
         if held is not None and np.isfinite(policy.held):
             self.held_error = policy.held
             # The best of many epochs and ranks is better than nothing by chance alone.
-            gain = 1 - (policy.held / max(_rms(held.targets), 1e-300)) ** 2
+            gain = 1 - (policy.held / max(rms(held.targets), 1e-300)) ** 2
             if squared and gain < _CHANCE / len(held):
                 if self._fits_too_well():
                     self.lost, self.history.stopped = True, "undetermined"
@@ -851,22 +688,23 @@ class Completion(Trainer):
                 small = SMALL * float(np.sqrt(policy.size))
                 self.engine.host.sow(factors, 0, factors.rank, small, [factors.seed, 6])
                 # What is there may have more directions than so few entries tell.
-                few = self.entries < _DOUBLED * self._numbers(1)
+                few = self.entries < PLENTY * self.factors.numbers(1)
                 self.lost = few if self.wide else self._few()
                 if self.lost:
                     self.history.stopped = "undetermined"
                 return
         solved = self.history.stopped in ("solved", "tol")
         used = policy.useful if policy.useful >= 0 else factors.rank
-        numbers = self._numbers(max(used, 1))
+        numbers = self.factors.numbers(max(used, 1))
         distances = self.loss.name == "distance"
         # A point that is as far from r others has a mirror image that is, too.
         needed = used + 1 if distances else policy.useful
         unknown = [seen < needed for seen in self.counts[: len(factors.sides)]]
         if self.loss.name in ("squared", "huber") and used > 0:
-            tied = rest.index, rest.shape, factors.rows is None, used, factors.seed
-            found = self._loose(rest, held, solved), apart(*tied)
-            unknown = [own | loose | cut for own, loose, cut in zip(unknown, *found, strict=True)]
+            how = {"solved": solved, "wide": self.wide}
+            found = loose(self._fits, rest, held, policy, self.entries, **how)
+            cut = tied(rest, used, factors)
+            unknown = [a | b | c for a, b, c in zip(unknown, found, cut, strict=True)]
         self.undetermined = {
             side: np.flatnonzero(rows).tolist() for side, rows in enumerate(unknown)
         }
@@ -884,66 +722,8 @@ class Completion(Trainer):
     def _fits_too_well(self) -> bool:
         """Whether the steps explain more than noise lets them: what they found is then not where
         anything was held out."""
-        chance = _GAP * 2 * self._numbers(self.factors.rank) / max(self.entries, 1)
+        chance = _GAP * 2 * self.factors.numbers(self.factors.rank) / max(self.entries, 1)
         return bool(self.policy.train**2 < (1 - chance) * self.policy.size**2)
-
-    def _loose(self, rest: Observations, held: Chunk | None, solved: bool) -> list[np.ndarray]:
-        """Rows of each side, as booleans, that the entries do not tell although they are enough:
-        of an exact fit those that another one, from nearby, has elsewhere; in noise those whose
-        entries amplify it."""
-        factors, policy = self.factors, self.policy
-        r = policy.columns or factors.rank
-        sides = [np.zeros(len(side), bool) for side in factors.sides]
-        numbers, n = self._numbers(r), self.entries
-        asked = self._numbers(r if solved or self.wide else factors.rank)
-        enough = n > (_SPARSE if solved else _DOUBLED) * asked
-        if enough or len(factors.X) * r**2 > _LOOKED_AT:
-            return sides
-        at = np.array([side * factors.begin for side in self.loss.sides])
-        parts = [rest] if held is None else [rest, held]
-        index = np.concatenate([part.index for part in parts]) + at
-        y = np.concatenate([_double(part.targets) for part in parts])
-        X = np.ascontiguousarray(factors.X[:, :r], np.float64)
-        if solved:
-            rng = np.random.default_rng([factors.seed, 7])
-            X, _ = self._descend(X[:, : max(policy.useful, 1)].copy(), Chunk(index, y))
-            size = np.mean(X**2, axis=0)  # by as much as the smallest direction is large, in all
-            least = max(float(size.min() / size.max()), _LEAST)
-            by = _NUDGE * least * size.max() / np.sqrt(np.maximum(size, least * size.max()))
-            Z, fit = self._descend(X + by * rng.standard_normal(X.shape), Chunk(index, y))
-            if fit <= _EXACT:
-                both = Factors(np.hstack([X, Z]), factors.rows, gap=factors.gap).sides
-                sides = self._elsewhere(both, _ELSEWHERE * least)
-            return sides
-        e = np.real(y) - self._scores(X, Chunk(index, y))
-        normal = Normal(index, len(X), factors.begin, np.ones(1), False, self.engine.host.crew)
-        normal.at(X, e, 0.0)
-        variance = float(np.mean(e**2)) / max(1 - numbers / n, 0.1)
-        bound, most, errors = variance * numbers / n, policy.size**2, []
-        for side in range(len(sides)):
-            own, other = (factors.sides[k][:, :r] for k in (side, (side + 1) % len(sides)))
-            G, blocks = other.T @ other / len(other), normal.of_rows(side)[: len(own)]
-            blocks += np.tril(blocks, -1).transpose(0, 2, 1)
-            floor = 1e-12 * np.trace(blocks, axis1=1, axis2=2)[:, None, None] + 1e-300
-            inverse = np.linalg.inv(blocks + floor * np.eye(r))
-            errors.append(np.minimum(variance * np.einsum("dqp,qp->d", inverse, G), most))
-        if sum(np.mean(rows) for rows in errors) > _WEAK**2 * bound * len(errors) / 2:
-            blamed = min(_BLAMED * bound / 2, max(float(rows.max()) for rows in errors))
-            sides = [rows >= blamed for rows in errors]
-        return sides
-
-    def _elsewhere(self, both: list[np.ndarray], far: float) -> list[np.ndarray]:
-        """Rows of each side that differ between two fits, by most of their products with some rows
-        of the other side: with the few that are not determined there, all differ. Args: both, the
-        rows of each side in the one and the other fit, side by side; far, in units of products."""
-        r, sides = both[0].shape[1] // 2, []
-        minus = np.repeat([1.0, -1.0], r)
-        for side, own in enumerate(both):
-            other = both[(side + 1) % len(both)]
-            some = other[:: max(1, len(other) // _JUDGES)]
-            moved = np.quantile(np.abs(own @ (some * minus).T), _MOSTLY, axis=1)
-            sides.append(moved > far * _rms(own[:, :r] @ some[:, :r].T))
-        return sides
 
     def _count(self, rest: Observations, held: Chunk | None) -> None:
         """How many entries of every row and column are known."""
@@ -952,7 +732,7 @@ class Completion(Trainer):
         self.entries = sum(map(len, parts))
         # What was held out, with all its mentions, shows whether there are any.
         once = held is not None and len(rest.distinct(held.index)) == len(held)
-        if not once and self.entries < _DOUBLED * self._numbers(self.factors.rank):
+        if not once and self.entries < PLENTY * self.factors.numbers(self.factors.rank):
             parts = [rest.distinct(np.concatenate(parts))]
             self.entries = len(parts[0])
         for index in parts:
@@ -986,18 +766,6 @@ class Completion(Trainer):
                 total += 1 / np.maximum(n + np.sqrt(n), 1)
         return np.minimum(total, _UNKNOWN)
 
-    def _error(self, held: Chunk, factors: Factors | None = None) -> float:
-        """On held-out entries."""
-        factors = factors or self.factors
-        at = np.array([side * factors.begin for side in self.loss.sides])
-        z = self.engine.host.scores(factors, held.index + at, self.loss).astype(np.float64)
-        return _rms(held.targets - z - (self.biases.of(held.index) if self.biases else 0.0))
-
-
-def _rms(y: Any) -> float:
-    """Of targets or what is left of them, with the weights that they have."""
-    return float(np.sqrt(np.mean(weight(y) * np.square(y.real, dtype=np.float64))))
-
 
 def _table(seen: Observations) -> tuple[np.ndarray, np.ndarray]:
     """All entries, NaN for gaps, and their weights; of one named more than once, the mean."""
@@ -1009,30 +777,3 @@ def _table(seen: Observations) -> tuple[np.ndarray, np.ndarray]:
     total = np.bincount(place, w * seen.targets.real, minlength=m * n)
     table = np.divide(total, weights, out=np.full(m * n, np.nan), where=weights > 0)
     return table.reshape(m, n), weights.reshape(m, n)
-
-
-def _double(y: Any) -> Any:
-    return y.astype(np.result_type(y, np.float64))
-
-
-def _equal(seen: Observations, size: float) -> list[np.ndarray]:
-    """The sizes of rows and columns of a matrix that is scaled to have entries of one size."""
-    scales = [np.ones(rows) for rows in seen.shape]
-    index, squares = seen.index.T, (seen.targets.real / size) ** 2
-    counts = [
-        np.bincount(column, minlength=len(own)) for column, own in zip(index, scales, strict=True)
-    ]
-    if seen.symmetric:
-        counts = [counts[0] + counts[1]] * 2
-    for _ in range(_SWEEPS):
-        for side in (0, 1):
-            left = squares / (scales[0][index[0]] * scales[1][index[1]]) ** 2
-            total = np.bincount(index[side], left, minlength=len(scales[side]))
-            if seen.symmetric:
-                total = total + np.bincount(index[1 - side], left, minlength=len(scales[side]))
-            mean = total / np.maximum(counts[side], 1)
-            mean[mean <= 0] = 1.0
-            scales[side] = scales[side] * mean ** (0.25 if seen.symmetric else 0.5)
-            if seen.symmetric:
-                scales = [scales[side]] * 2
-    return scales
