@@ -38,6 +38,7 @@ TABLES = {
 IDEAS = {
     "engines.cluster.choices": "who chose what, as the driver of a cluster sees it",
     "engines.cluster.dataset": "observations that no single process holds",
+    "engines.cpu.basis_kernels": "what a refresh does with X, compiled",
     "engines.cpu.choices": "rounds of choices, on threads",
     "engines.cpu.llvm": "every private name of Numba and LLVM",
     "engines.cuda.choices": "rounds of choices, on a GPU",

@@ -72,8 +72,12 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
         events; users first.
     """
     (n, m), (lu, li), squares = seen, ridges, 0.0
-    one, steps = np.float32(1), np.empty((2, r), np.float32)
-    least = np.float32(1e-30)  # past the last column nothing is curved
+    one, least = np.float32(1), np.float32(1e-30)  # past the last column nothing is curved
+    # With room up to where registers end: what is stored under a mask is not soon to be read.
+    room = -(-r // _W) * _W
+    steps, G = np.zeros((2, room), np.float32), np.zeros((2, room), np.float32)
+    C = G.copy()
+    G[:, :r], C[:, :r] = grams, means
     # Choices lie anywhere in memory, and so do their rows: both are asked for before their turn.
     us, vs, ws = (
         np.empty(_AHEAD, np.int64),
@@ -102,12 +106,12 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
             left = r - q
             x, v = load(U, u, q, left, _W), load(V, i, q, left, _W)
             # The curvature of all her choices and of the rest: what a step on one is divided by.
-            a = nu * load(means, 1, q, left, _W) + (one + bu) * (load(grams, 1, q, left, _W) + hu)
-            b = ni * load(means, 0, q, left, _W) + (one + bi) * (load(grams, 0, q, left, _W) + hi)
+            a = nu * load(C, 1, q, _W, _W) + (one + bu) * (load(G, 1, q, _W, _W) + hu)
+            b = ni * load(C, 0, q, _W, _W) + (one + bi) * (load(G, 0, q, _W, _W) + hi)
             both = one / (a * b + least)  # one division for two
             p, s = b * both, a * both
-            store(steps, 0, q, left, p)
-            store(steps, 1, q, left, s)
+            store(steps, 0, q, _W, p)
+            store(steps, 1, q, _W, s)
             products = products + x * v
             leverage = leverage + p * v * v + s * x * x
         z, lever = totals(products, leverage)
@@ -116,9 +120,9 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
         for q in range(0, r, _W):
             left = r - q
             x, v = load(U, u, q, left, _W), load(V, i, q, left, _W)
-            gu, gi = load(grams, 1, q, left, _W) + hu, load(grams, 0, q, left, _W) + hi
-            store(U, u, q, left, x + load(steps, 0, q, left, _W) * (e * v - bu * gu * x))
-            store(V, i, q, left, v + load(steps, 1, q, left, _W) * (e * x - bi * gi * v))
+            gu, gi = load(G, 1, q, _W, _W) + hu, load(G, 0, q, _W, _W) + hi
+            store(U, u, q, left, x + load(steps, 0, q, _W, _W) * (e * v - bu * gu * x))
+            store(V, i, q, left, v + load(steps, 1, q, _W, _W) * (e * x - bi * gi * v))
     return squares
 
 

@@ -14,7 +14,7 @@ from .crew import Crew, one_thread_each
 from .thread_blocks import even_blocks, owners, sort_by
 
 # A thread gets at least so many choices, and so many in a turn: fewer run sooner than it wakes.
-_WOKEN, _TURN = 8192, 512
+_WOKEN, _TURN = 1 << 16, 512
 _PART = 32  # of a block of the softmax: a thread gets the products of so many rows, or more
 _DEEP = 4  # parts of its choices, before its negatives are cut as well
 
