@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg  # noqa: F401 (its BLAS is what Numba calls: loaded before it is looked for)
 
 from ...core.choices import Choices
 from ...core.factors import Factors
@@ -52,8 +51,8 @@ def run_softmax(
     factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
     round: SoftmaxRound, crew: Crew,
 ) -> float:  # fmt: skip
-    """Threads share a block of choices, each with BLAS of its own; what several of them find for
-    one row is added in their order, so that a result can be repeated."""
+    """Threads share a block of choices; what several of them find for one row is added in their
+    order, so that a result can be repeated."""
     deep, wide = grid = _grid(crew.count(round.block // _PART))
     jobs, (blocks, N), r, b = deep * wide, negatives.shape, factors.rank, round.block
     padding = np.zeros(blocks * b - len(order), order.dtype)
