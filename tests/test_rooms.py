@@ -17,8 +17,10 @@ import pytest
 import scaledsgd
 from scaledsgd import ItemRanker, MatrixCompleter, Recommender
 from scaledsgd.engines.cpu import choice_kernels, step_kernels
+from scaledsgd.recommend import tuning
 from scaledsgd.streaming.sources import open_feed
 from scaledsgd.streaming.stream import Stream
+from scaledsgd.training.choice_trainer import ChoicePolicy
 
 HOME = Path(scaledsgd.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -38,6 +40,7 @@ TABLES = {
 IDEAS = {
     "engines.cluster.choices": "who chose what, as the driver of a cluster sees it",
     "engines.cluster.dataset": "observations that no single process holds",
+    "engines.cpu.basis_kernels": "what a refresh does with X, compiled",
     "engines.cpu.choices": "rounds of choices, on threads",
     "engines.cpu.llvm": "every private name of Numba and LLVM",
     "engines.cuda.choices": "rounds of choices, on a GPU",
@@ -184,7 +187,9 @@ def test_walks_are_what_happens(entry, tmp_path, monkeypatch):
             triplets = rng.permuted(np.tile(np.arange(30), (600, 1)), axis=1)[:, :3]
             ItemRanker(**how, epochs=2).fit(triplets, rng.random(600) < 0.5)
         case "recommender.py":
-            Recommender(**how, epochs=2).fit({"user": i, "item": j}, user="user", item="item")
+            found = tuning.Found(ChoicePolicy(), 2, {})  # not what chance would choose
+            monkeypatch.setattr(tuning.Tuner, "find", lambda *_: found)
+            Recommender(**how).fit({"user": i, "item": j}, user="user", item="item")
     wanted, ways = walks()[entry], set()
     for stack in stacks:
         files = [

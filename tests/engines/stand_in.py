@@ -131,8 +131,8 @@ class StandIn(cuda.CudaEngine):
         z = self._kernels.scores(Factors(X.copy()), index if here else index.held, loss)
         return z if here else DeviceArray(z)
 
-    def gram(self, X):
-        return self._kernels.gram(X.held)
+    def gram(self, X, exact=True):
+        return self._kernels.gram(X.held, exact)
 
     def transform(self, X, T):
         self._kernels.transform(X.held, T)

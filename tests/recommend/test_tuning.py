@@ -22,7 +22,7 @@ def tuner(answers=None, fixed=None) -> Tuner:
     made = Tuner(random_choices(), lambda *_: None, CpuEngine(), fixed or {}, seed=0)
     made.asked = []
 
-    def descended(changes, epochs):
+    def descended(changes, epochs, blended):
         made.asked.append((changes, epochs))
         return [Measures(*np.broadcast_to(answers(changes, epochs), (2, 400)))]
 
@@ -107,6 +107,22 @@ def test_products_that_are_close_are_tried_for_longer():
     assert not tuner(lambda changes, length: 1.0 - changes["cosine"])._products("softmax")[0][
         "cosine"
     ]
+
+
+@pytest.mark.parametrize(
+    ("behind", "noise", "given_up"), [(0.2, 0, True), (0.2, 4, False), (0.08, 0, False)]
+)
+def test_what_is_far_behind_at_once_is_given_up(behind, noise, given_up):
+    """Far behind, and not by chance."""
+    many = noise * np.random.default_rng(0).standard_normal(400)
+    many -= many.mean()
+
+    def answers(changes, length):
+        return 1 - (behind + many) * changes["cosine"]
+
+    made = tuner(answers)
+    made._products("softmax")
+    assert (sum(changes["cosine"] for changes, _ in made.asked) == 1) == given_up
 
 
 @pytest.mark.parametrize(

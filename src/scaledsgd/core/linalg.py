@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from scipy.linalg import get_blas_funcs
 
 # Eigenvalues below this share of the largest are rounding, not signal: the Gram counts as singular
 # there and P is held at the inverse of this floor.
 _FLOOR = 1e-15
 _WELL = 1e-4  # singular values above this share of the largest can be had from their squares
 _TINY = 1e-250  # squares below it may be rounded to nothing
+
+_trsm: Any = get_blas_funcs("trsm", dtype=np.float64)
 
 LINE = 64  # bytes that a processor loads at a time
 
@@ -21,7 +24,11 @@ STRIDE = 8  # of the rows, one in so many makes a sketch
 class Algebra(Protocol):
     """What a refresh asks of the machine that holds X."""
 
-    def gram(self, X) -> np.ndarray: ...
+    def gram(self, X, exact: bool = True) -> np.ndarray:
+        """X^T X. Args: exact, in float64; otherwise sums of few rows may have the precision of X,
+        an entry's error being small beside the lengths of its two columns."""
+        ...
+
     def transform(self, X, T: np.ndarray) -> None: ...
 
     def sketch(self, X) -> np.ndarray:
@@ -52,18 +59,18 @@ class NumpyAlgebra(Algebra):
     width = 24  # columns that BLAS sees at least: fastest of 0, 16, 24, 48, 96 at r = 3
     block = 1 << 16  # numbers in a block: in float64 it stays in the second-level cache
 
-    def gram(self, X: np.ndarray) -> np.ndarray:
-        """X^T X, in float64 whatever X is."""
+    def gram(self, X: np.ndarray, exact: bool = True) -> np.ndarray:
+        """X^T X, in float64 in any case."""
         d, r = X.shape
         k = max(1, self.width // r)
         whole = d - d % k
-        G = np.zeros((r, r))
+        G = np.zeros((k * r, k * r))
         with np.errstate(over="ignore", invalid="ignore"):  # whoever asks checks that G is finite
             for part in self._blocks(X[:whole], k):
                 wide = np.ascontiguousarray(part, np.float64).reshape(-1, k * r)
-                G += np.einsum("kakb->ab", (wide.T @ wide).reshape(k, r, k, r))
+                G += wide.T @ wide
             rest = X[whole:].astype(np.float64)
-            return G + rest.T @ rest
+            return np.einsum("kakb->ab", G.reshape(k, r, k, r)) + rest.T @ rest
 
     def transform(self, X: np.ndarray, T: np.ndarray, out: np.ndarray | None = None) -> None:
         """out = X T, or in place."""
@@ -149,7 +156,7 @@ def _balance_well(
     if pivots.min() < _WELL * pivots.max() or not squares[-1] > _WELL**2 * squares[0] + _TINY:
         return None
     root = squares**0.25
-    return np.linalg.solve(A.T, U * root), A @ U / root, root * root
+    return _trsm(1.0, A, U * root, lower=1, trans_a=1), A @ U / root, root * root
 
 
 def floored(values: np.ndarray) -> np.ndarray:

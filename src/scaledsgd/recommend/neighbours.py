@@ -241,17 +241,18 @@ def _regress(near, shared, least, sizes, usual, ridge, sweeps, weights, first, l
     count = near.shape[1]
     place = np.full(len(sizes), -1, np.int32)
     G = np.zeros((count, count), np.float32)
+    low, root, e = np.zeros((3, count), np.float32)  # of the nearest, side by side
     for i in range(first, last):
         many = 0
         while many < count and near[i, many] >= 0:
-            place[near[i, many]] = many
+            j = near[i, many]
+            low[many], root[many], e[many] = least[j], np.sqrt(sizes[j]), usual[j]
+            place[j] = many
             many += 1
         for a in range(many):
-            j = near[i, a]
             for b in range(many):
-                k = near[i, b]
-                most = min(least[j], least[k]) * (np.sqrt(sizes[j] * sizes[k]) + _SHRINK)
-                G[a, b] = min(usual[j] * usual[k], most)
+                most = min(low[a], low[b]) * (root[a] * root[b] + np.float32(_SHRINK))
+                G[a, b] = min(e[a] * e[b], most)
         for a in range(many):
             j = near[i, a]
             G[a, a] = 0

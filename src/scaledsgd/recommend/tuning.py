@@ -34,10 +34,11 @@ _USERS = 3000  # asked at most: the error of a mean NDCG is then below .005
 _FOLDS = ((20_000, 3), (50_000, 2), (np.inf, 1))
 MOST = 1_000_000  # choices that a search looks at: those of some users, where there are more
 _SQUARED_EPOCHS = 5
-_SHORT, _LONG = 6, 12  # epochs of a trial, and of one of the best
+_SHORT, _LONG, _LONGEST = 6, 12, 24  # epochs of a trial, of one of the best, and of the last
 _NEGATIVES = 256  # of a trial: they cost a quarter of the usual ones, and order settings alike
-_CLOSE, _LONGER = 0.97, 2  # of the best NDCG, and how many cosines: they are tried again
-_LONGEST = 24  # epochs of the longest trial
+# Of the best NDCG: what is tried again for longer, with so many cosines that are as good; and below
+# which cosines or products are given up at once, if they are behind by so many standard errors.
+_CLOSE, _LONGER, _FAR, _SURE = 0.97, 2, 0.9, 2.0
 # Share of NDCG that twice the epochs must gain, and that makes twice as many again worth a trust.
 _GAINED, _TRUSTED = 0.015, 0.02
 # Of the best NDCG: what is as good. Of ridges the strongest, which overfits least.
@@ -104,17 +105,18 @@ class Holdout:
         self._seen, self._test = (_rows(part, self.users) for part in (self.kept, self.held))
         self.local: Neighbours | None = None  # of the items, among what is kept
 
-    def measures(self, users: np.ndarray, items: np.ndarray) -> list[Measures]:
-        """For vectors of all users and items, alone and, if there are neighbours, for each of the
-        blends with them; zeros for those of a run that has blown up."""
-        blends = _BLENDS[:1] if self.local is None else _BLENDS
+    def measures(self, users: np.ndarray, items: np.ndarray, blended: bool) -> list[Measures]:
+        """For vectors of all users and items, alone and, if asked for and if there are neighbours,
+        for each of the blends with them; zeros for those of a run that has blown up."""
+        local = self.local if blended else None
+        blends = _BLENDS[:1] if local is None else _BLENDS
         if not all(np.isfinite(lengths(side)).all() for side in (users, items)):
             return [Measures(*np.zeros((2, len(self.users))))] * len(blends)
         queries, seen = users[self.users], (self._seen.indptr, self._seen.indices)
         lists, told = [top_k(queries, items, _K, seen, copied=False)], []
-        if self.local is not None:
+        if local is not None:
             had = (*seen, self._seen.data)
-            lists += self.local.blended(_BLENDS[1:], lists[0], items, queries, had, seen)
+            lists += local.blended(_BLENDS[1:], lists[0], items, queries, had, seen)
         for found, _ in lists:
             ndcg, recall = top_measures(found, self._test)
             told.append(Measures(ndcg.astype(np.float32), recall.astype(np.float32)))
@@ -186,7 +188,7 @@ class Tuner:
         self.holdouts = [Holdout(choices, seed + k) for k in range(folds)]
         self.begin, self.fixed = begin, fixed
         self.engines = engine.divided(folds)
-        self._known: dict[tuple, list[Measures]] = {}  # of each run, by blends
+        self._known: dict[tuple, list[Measures]] = {}  # of each run
         self.warm: list[ChoiceTrainer] = []  # one a hold-out, from which the softmax begins
 
     def find(self, loss: str, epochs: int) -> Found:
@@ -267,33 +269,32 @@ class Tuner:
             tau = 1.0 if loss == "bpr" else _DOT_TAU
             return {"loss": loss, "cosine": False, "tau": tau, "c": 1.0, "dot_ridge": at[0]}
 
+        kinds = [(cosine, {"tau": 0.14, "c": 1.2}, 6), (dot, {"dot_ridge": 1.0}, 2)]
+        if loss == "bpr":
+            kinds = [(dot, {"dot_ridge": 0.03}, 4)]
+        elif "cosine" in self.fixed:
+            kinds = kinds[:1] if self.fixed["cosine"] else kinds[1:]
+        begun = [self._run(kind(self._at(start)), _SHORT)[0] for kind, start, _ in kinds]
+        best = max(begun, key=lambda one: one.ndcg.mean())
         tried: list[tuple[float, dict]] = []
-
-        def look(kind: Callable, start: dict, trials: int) -> None:
+        for one, (kind, start, trials) in zip(begun, kinds, strict=True):
             known: dict[tuple, float] = {}
 
-            def value(at: tuple) -> float:
-                known[at] = self._softmax(kind(at), _SHORT).ndcg.mean()
+            def value(at: tuple, kind=kind, known=known) -> float:
+                known[at] = self._run(kind(at), _SHORT)[0].ndcg.mean()
                 return known[at]
 
-            self._climbed(value, start, trials)
-            best = sorted(known, key=lambda at: -known[at])
-            if kind is dot:
-                best = [max(at for at in known if known[at] >= _ALIKE * known[best[0]])]
-            tried.extend((known[at], kind(at)) for at in best[:_LONGER])
-
-        if loss == "bpr":
-            look(dot, {"dot_ridge": 0.03}, trials=4)
-            return [tried[0][1]]
-        if self.fixed.get("cosine", True):
-            look(cosine, {"tau": 0.14, "c": 1.2}, trials=6)
-        if not self.fixed.get("cosine", False):
-            look(dot, {"dot_ridge": 1.0}, trials=2)
+            if not _behind(one, best):
+                self._climbed(value, start, trials)
+            alike = [at for at in known if known[at] >= _ALIKE * max(known.values())]
+            best_first = sorted(alike, key=lambda at: -known[at])[:_LONGER]
+            chosen = [max(alike)] if kind is dot and alike else best_first
+            tried.extend((known[at], kind(at)) for at in chosen)
         most = max(value for value, _ in tried)
         close = [changes for value, changes in tried if value >= _CLOSE * most]
         if len(close) == 1:
             return close
-        reached = [self._softmax(changes, _LONG).ndcg.mean() for changes in close]
+        reached = [self._run(changes, _LONG, blended=True)[0].ndcg.mean() for changes in close]
         order = np.argsort(reached)[::-1]
         return [close[n] for n in order if reached[n] >= _ALIKE * max(reached)]
 
@@ -307,48 +308,51 @@ class Tuner:
         values = self._run(changes, length)
         while length < min(_LONGEST, epochs):
             twice = min(2 * length, epochs)
-            longer = self._run(changes, twice)
+            longer = self._run(changes, twice, blended=True)
             more = longer[0].ndcg - values[0].ndcg
             gain = more.mean() / max(values[0].ndcg.mean(), 1e-12)
             if gain < _GAINED or more.mean() < more.std() / np.sqrt(len(more)):
-                return changes, length, values
+                return changes, length, self._run(changes, length, blended=True)
             values, length = longer, twice
         for other in tied[1:]:
-            rival = self._run(other, length)
+            rival = self._run(other, length, blended=True)
             if rival[0].ndcg.mean() > values[0].ndcg.mean():
                 changes, values = other, rival
         # What helped much up to here is trusted once more.
-        return changes, min(2 * length, epochs) if gain >= _TRUSTED else length, values
+        twice = min(2 * length, epochs) if gain >= _TRUSTED else length
+        return changes, twice, self._run(changes, length, blended=True)
 
-    def _softmax(self, changes: dict, epochs: int) -> Measures:
-        """What the vectors of a run with these settings reach."""
-        return self._run(changes, epochs)[0]
-
-    def _run(self, changes: dict, epochs: int) -> list[Measures]:
-        """What it reaches by blends; no run is made twice."""
-        key = tuple(sorted(changes.items())), epochs
+    def _run(self, changes: dict, epochs: int, blended: bool = False) -> list[Measures]:
+        """What a run with these settings reaches, if asked for by blends; none is made twice for
+        the same."""
+        key = tuple(sorted(changes.items())), epochs, blended
+        if (*key[:2], True) in self._known:
+            key = *key[:2], True
         if key not in self._known:
-            self._known[key] = self._descended(changes, epochs)
+            self._known[key] = self._descended(changes, epochs, blended)
         return self._known[key]
 
-    def _descended(self, changes: dict, epochs: int) -> list[Measures]:
+    def _descended(self, changes: dict, epochs: int, blended: bool) -> list[Measures]:
         policy = changes | self._given | {"negatives": _NEGATIVES}
 
         def descended(fold: int) -> ChoiceTrainer:
             trainer = self.warm[fold].copy(**policy)
+            trainer.rng = np.random.default_rng(fold)  # settings alone make a difference
             with suppress(DivergenceError):
                 trainer.descend(self.holdouts[fold].kept, epochs)
             return trainer
 
-        return self._judged(descended)[1]
+        return self._judged(descended, blended)[1]
 
-    def _judged(self, trained: Callable[[int], ChoiceTrainer]) -> tuple[list, list[Measures]]:
+    def _judged(
+        self, trained: Callable[[int], ChoiceTrainer], blended: bool = True
+    ) -> tuple[list, list[Measures]]:
         """A training for each hold-out, several at a time, and how well they rank, by blends.
         (Small ones run sooner side by side than each on all threads.)"""
 
         def judged(fold: int) -> tuple[ChoiceTrainer, list[Measures]]:
             trainer = trained(fold)
-            return trainer, self.holdouts[fold].measures(*trainer.vectors(last=True))
+            return trainer, self.holdouts[fold].measures(*trainer.vectors(last=True), blended)
 
         folds = range(len(self.holdouts))
         if len(self.engines) == 1:
@@ -364,11 +368,12 @@ class Tuner:
 
     def _climbed(self, value: Callable, start: dict[str, float], trials: int) -> tuple:
         """The best of a grid around `start`, but for what is fixed."""
-        axes, at = [], []
-        for name, usual in start.items():
-            axes.append((self.fixed[name],) if name in self.fixed else _GRID[name])
-            at.append(self.fixed.get(name, usual))
-        return climb(value, tuple(at), axes, trials)
+        axes = [(self.fixed[name],) if name in self.fixed else _GRID[name] for name in start]
+        return climb(value, self._at(start), axes, trials)
+
+    def _at(self, start: dict[str, float]) -> tuple:
+        """Where a search begins: the usual values, but for what is fixed."""
+        return tuple(self.fixed.get(name, usual) for name, usual in start.items())
 
     @property
     def _given(self) -> dict:
@@ -383,3 +388,10 @@ def _best(measures: list[Measures]) -> tuple[Measures, float]:
     """Of measures by blends the best, and its blend."""
     at = int(np.argmax([one.ndcg.mean() for one in measures]))
     return measures[at], _BLENDS[at]
+
+
+def _behind(one: Measures, best: Measures) -> bool:
+    """Whether it ranks much worse, by more than chance."""
+    less = best.ndcg - one.ndcg
+    much = less.mean() > (1 - _FAR) * best.ndcg.mean()
+    return bool(much and less.mean() > _SURE * less.std() / np.sqrt(len(less)))

@@ -181,21 +181,24 @@ class ChoiceTrainer:
         """Steps on these choices in the basis of now. Returns the sum of squared residuals."""
         clock = time.perf_counter()
         policy, factors, engine = self.policy, self.factors, self.engine
-        ridges = self.ridges()
         self._refresh(choices)
-        sides = list(zip(factors.sides, self.seen, ridges, strict=True))
-        tables = [engine.squares(side, np.stack(pair)) for side, *pair in sides]
-        (means_u, held_u), (means_i, held_i) = tables
+        spectrum, tables = factors.spectrum, []
+        for side, weights in zip(factors.sides, self.seen, strict=True):
+            tables.append(engine.squares(side, weights[None])[0])
         # Both Grams are the same diagonal. Among all such bases, that in which the ridge is least:
+        held_u, held_i = (
+            share * (table + rest * spectrum)
+            for table, (share, rest) in zip(tables, self._shares(), strict=True)
+        )
         floor = 1e-12 * max(held_u.max(), held_i.max(), 1e-300)
         scale = ((held_i + floor) / (held_u + floor)) ** 0.25
         engine.scale(factors.left, scale)
         engine.scale(factors.right, 1 / scale)
-        spectrum = factors.spectrum
         grams = policy.alpha0 * np.stack([spectrum * scale**2, spectrum / scale**2])
-        means = np.stack([means_u * scale**2, means_i / scale**2])
+        means = np.stack([tables[0] * scale**2, tables[1] / scale**2])
         means /= np.array([[max(w.sum(), 1e-12)] for w in self.seen])
-        round = SquaredRound(theta, [np.maximum(w, 1e-6) for w in self.seen], ridges, grams, means)
+        seen = [np.maximum(w, 1e-6) for w in self.seen]
+        round = SquaredRound(theta, seen, self.ridges(), grams, means)
         squares = engine.run_squared(factors, choices, part, round)
         self.samples += len(part)
         self.policy.rms = float(np.sqrt(squares / max(1, len(part))))
@@ -205,11 +208,14 @@ class ChoiceTrainer:
     def ridges(self) -> list[np.ndarray]:
         """Of each row in proportion to the weight of all its entries, which keeps rows of many
         choices as modest as those of few; their mean is the policy's."""
-        ridges = []
+        sides = zip(self.seen, self._shares(), strict=True)
+        return [share * (weights + rest) for weights, (share, rest) in sides]
+
+    def _shares(self) -> Iterator[tuple[float, float]]:
+        """Of each side the ridge for a weight of 1, and the weight of what a row has not chosen."""
         for weights, others in zip(self.seen, self.factors.shape[::-1], strict=True):
-            whole = weights + self.policy.alpha0 * others
-            ridges.append(self.policy.ridge * whole / whole.mean())
-        return ridges
+            rest = self.policy.alpha0 * others
+            yield self.policy.ridge / (weights.mean() + rest), rest
 
     def _even_lengths(self) -> None:
         """Bring rows to a length at which the softmax with cosines learns: to the squared loss it
@@ -273,7 +279,7 @@ class ChoiceTrainer:
     def _refresh(self, choices: AnyChoices) -> None:
         """To the basis in which the Grams are one diagonal."""
         try:
-            self.factors.refresh(self.engine)
+            self.factors.refresh(self.engine, exact=False)
         except FloatingPointError:
             raise self._divergence(choices) from None
         self.history.refreshes += 1

@@ -253,7 +253,7 @@ class RayEngine(ChoiceEngine):
     def finite(self, X: DistributedArray, index: np.ndarray) -> bool:
         return all(np.isfinite(G).all() for b in X.blocks if (G := b.sketch) is not None)
 
-    def gram(self, X: DistributedArray) -> np.ndarray:
+    def gram(self, X: DistributedArray, exact: bool = True) -> np.ndarray:
         """X^T X from the Grams of its blocks."""
         unknown = [block for block in X.blocks if block.gram is None]
         calls = [self.pool[n].gram.remote(block.ref) for n, block in enumerate(unknown)]

@@ -8,7 +8,6 @@ them side by side in memory.
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg  # noqa: F401  (np.dot inside compiled code calls SciPy's BLAS)
 from numba.extending import register_jitable
 
 from ...core.compiled import njit
@@ -28,6 +27,7 @@ from .prefetch import a_line
 from .turns import end_turn, next_turn
 
 _AHEAD, _FURTHER = 8, 32  # choices before its turn: a choice's rows are asked for, and the choice
+_APART = 16  # numbers between rows of a room
 _ROWS = 256  # whose squares are added up before they are added to the rest
 _W = WIDTHS[-1]  # columns that a squared step works on at once
 _PATIENCE = 5_000  # looks for others, some 300 us, before a thread sleeps between them
@@ -72,8 +72,12 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
         events; users first.
     """
     (n, m), (lu, li), squares = seen, ridges, 0.0
-    one, steps = np.float32(1), np.empty((2, r), np.float32)
-    least = np.float32(1e-30)  # past the last column nothing is curved
+    one, least = np.float32(1), np.float32(1e-30)  # past the last column nothing is curved
+    # With room up to where registers end: what is stored under a mask is not soon to be read.
+    room = -(-r // _W) * _W
+    steps, G = np.zeros((2, room), np.float32), np.zeros((2, room), np.float32)
+    C = G.copy()
+    G[:, :r], C[:, :r] = grams, means
     # Choices lie anywhere in memory, and so do their rows: both are asked for before their turn.
     us, vs, ws = (
         np.empty(_AHEAD, np.int64),
@@ -102,12 +106,12 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
             left = r - q
             x, v = load(U, u, q, left, _W), load(V, i, q, left, _W)
             # The curvature of all her choices and of the rest: what a step on one is divided by.
-            a = nu * load(means, 1, q, left, _W) + (one + bu) * (load(grams, 1, q, left, _W) + hu)
-            b = ni * load(means, 0, q, left, _W) + (one + bi) * (load(grams, 0, q, left, _W) + hi)
+            a = nu * load(C, 1, q, _W, _W) + (one + bu) * (load(G, 1, q, _W, _W) + hu)
+            b = ni * load(C, 0, q, _W, _W) + (one + bi) * (load(G, 0, q, _W, _W) + hi)
             both = one / (a * b + least)  # one division for two
             p, s = b * both, a * both
-            store(steps, 0, q, left, p)
-            store(steps, 1, q, left, s)
+            store(steps, 0, q, _W, p)
+            store(steps, 1, q, _W, s)
             products = products + x * v
             leverage = leverage + p * v * v + s * x * x
         z, lever = totals(products, leverage)
@@ -116,9 +120,9 @@ def squared(U, V, r, users, items, weights, order, theta, seen, ridges, grams, m
         for q in range(0, r, _W):
             left = r - q
             x, v = load(U, u, q, left, _W), load(V, i, q, left, _W)
-            gu, gi = load(grams, 1, q, left, _W) + hu, load(grams, 0, q, left, _W) + hi
-            store(U, u, q, left, x + load(steps, 0, q, left, _W) * (e * v - bu * gu * x))
-            store(V, i, q, left, v + load(steps, 1, q, left, _W) * (e * x - bi * gi * v))
+            gu, gi = load(G, 1, q, _W, _W) + hu, load(G, 0, q, _W, _W) + hi
+            store(U, u, q, left, x + load(steps, 0, q, _W, _W) * (e * v - bu * gu * x))
+            store(V, i, q, left, v + load(steps, 1, q, _W, _W) * (e * x - bi * gi * v))
     return squares
 
 
@@ -180,12 +184,45 @@ def _exp(x):
     return p * np.int32((np.int32(k) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
+def _products(turned):
+    """out <- A B, or A^T B: of matrices as small as those of a block, in half of BLAS's time."""
+
+    @register_jitable
+    def product(A, B, out, m, n):
+        """A (m, k), or (k, m); B (k, n); out (m, n); more columns may follow."""
+        k = len(B)
+        for c in range(0, n, 2 * _W):
+            left, more = n - c, n - c - _W
+            for t in range(0, m, 4):  # of fewer than four rows some are done again
+                t1, t2, t3 = min(t + 1, m - 1), min(t + 2, m - 1), min(t + 3, m - 1)
+                p0, p1, p2, p3 = zeros(B, _W), zeros(B, _W), zeros(B, _W), zeros(B, _W)
+                s0, s1, s2, s3 = zeros(B, _W), zeros(B, _W), zeros(B, _W), zeros(B, _W)
+                for q in range(k):
+                    x, y = load(B, q, c, left, _W), load(B, q, c + _W, more, _W)
+                    if turned:
+                        a0, a1, a2, a3 = A[q, t], A[q, t1], A[q, t2], A[q, t3]
+                    else:
+                        a0, a1, a2, a3 = A[t, q], A[t1, q], A[t2, q], A[t3, q]
+                    p0, s0 = p0 + a0 * x, s0 + a0 * y
+                    p1, s1 = p1 + a1 * x, s1 + a1 * y
+                    p2, s2 = p2 + a2 * x, s2 + a2 * y
+                    p3, s3 = p3 + a3 * x, s3 + a3 * y
+                for row, p, s in ((t, p0, s0), (t1, p1, s1), (t2, p2, s2), (t3, p3, s3)):
+                    store(out, row, c, left, p)
+                    store(out, row, c + _W, more, s)
+
+    return product
+
+
+_product, _product_turned = _products(False), _products(True)
+
+
 @_jit
-def exp_rows(S, sums):
-    """S <- exp(S) in place, and the sum of each row."""
+def exp_rows(S, n, sums):
+    """S <- exp(S) in place, of the first n columns, and the sum of each row."""
     for b in range(S.shape[0]):
         row, total = S[b], np.float32(0)
-        for j in range(S.shape[1]):
+        for j in range(n):
             e = _exp(row[j])
             row[j] = e
             total += e
@@ -225,7 +262,8 @@ def _descend(x, h, alpha):
 @_jit
 def _levers(A, P):
     """a P a' of each row of A."""
-    H, out = np.dot(A, P), np.empty(len(A), np.float32)
+    H, out = np.empty(A.shape, np.float32), np.empty(len(A), np.float32)
+    _product(A, P, H, *A.shape)
     for b in range(len(A)):
         total = np.float32(0)
         for q in range(A.shape[1]):
@@ -235,36 +273,42 @@ def _levers(A, P):
 
 
 @_jit
-def _scores(A, W, beta, S, sums, gu, C):
+def _scores(A, W, beta, T, S, sums, gu):
     """exp of the scores of some choices against some negatives, their sums, and the negatives' rows
     added up with them.
 
     A, W : (b, r), (n, r) rows, of unit length for cosines.
-    S, sums, gu : (b, n), (b,), (b, r) what is found; C (b, r): room.
+    S, sums, gu : (b, n), (b,), (b, r) what is found; T (r, n): room.
     """
-    for k in range(len(A)):
-        for q in range(A.shape[1]):
-            C[k, q] = A[k, q] * beta
-    np.dot(C, W.T, S)
-    exp_rows(S, sums)
-    np.dot(S, W, gu)
+    (n, r), b = W.shape, len(A)
+    for q in range(r):
+        for j in range(n):
+            T[q, j] = beta * W[j, q]
+    _product(A, T, S, b, n)
+    exp_rows(S, n, sums)
+    _product(S, W, gu, b, r)
 
 
 @_jit
-def _negatives(A, S, weights, sums, P, how, gn, mass, C):
+def _negatives(A, S, weights, sums, P, how, gn, mass):
     """Gradients of the negatives, not yet projected, and their curvature: gn (n, r), mass (n,).
 
     sums : (b,) over all negatives of the block.
     """
     tau, c, cosine, _ = how
-    beta, p = np.float32(1) / tau, np.empty(len(A), np.float32)
+    beta, p, C = np.float32(1) / tau, np.empty(len(A), np.float32), np.empty(A.shape, np.float32)
     for k in range(len(A)):
         p[k] = c * weights[k] / sums[k]
         for q in range(A.shape[1]):
             C[k, q] = p[k] * beta * A[k, q]
-    np.dot(S.T, C, gn)
+    _product_turned(S, C, gn, *gn.shape)
     if not cosine:
-        mass[:] = np.dot(S.T, p * _levers(A, P[0]))
+        levers = _levers(A, P[0])
+        mass[:] = 0
+        for k in range(len(A)):
+            lever = p[k] * levers[k]
+            for j in range(len(mass)):
+                mass[j] += lever * S[k, j]
 
 
 @_jit
@@ -352,10 +396,9 @@ def softmax(
     top, bottom = down * b // deep, (down + 1) * b // deep  # of the products
     left, right = along * N // wide, (along + 1) * N // wide
     first, last = thread * b // threads, (thread + 1) * b // threads  # of the choices' own rows
-    S, C = (
-        np.empty((bottom - top, right - left), np.float32),
-        np.empty((bottom - top, r), np.float32),
-    )
+    # Rows lie so far apart that no few lines of the cache are asked for a whole column.
+    S = np.empty((bottom - top, right - left + _APART), np.float32)
+    T = np.empty((r, right - left + _APART), np.float32)
     A, B = both[0], both[1]
     mine, G, H = np.empty(N, np.int64), np.empty((N, r), np.float32), np.empty((N, r), np.float32)
     one, beta = np.float32(1), np.float32(1) / how[0]
@@ -382,20 +425,21 @@ def softmax(
         waits += threads
         wait(counter, waits)
         some = A[top:bottom], W[left:right]
-        _scores(*some, beta, S, sums[along, top:bottom], gu[along, top:bottom], C)
+        _scores(*some, beta, T, S, sums[along, top:bottom], gu[along, top:bottom])
         if wide > 1:
             waits += threads
             wait(counter, waits)
         scores = _added(sums[:, top:bottom])
         found = gn[down, left:right], mass[down, left:right]
-        _negatives(some[0], S, weights[block, top:bottom], scores, P, how, *found, C)
+        _negatives(some[0], S, weights[block, top:bottom], scores, P, how, *found)
         part, hu, hi = weights[block, first:last], gu[0, first:last], steps[1, first:last]
         for other in range(1, wide):
             hu += gu[other, first:last]
         scores, pair = scores[first - top : last - top], (A[first:last], B[first:last])
         total += _own_rows(*pair, ends[:, first:last], part, scores, P, alpha, how, hu, hi)
-        np.dot(hu, P[1], steps[0, first:last])
-        hi[:] = np.dot(hi, P[0])
+        _product(hu, P[1], steps[0, first:last], last - first, r)
+        _product(hi, P[0], hu, last - first, r)
+        hi[:] = hu
         waits += threads
         wait(counter, waits)
         for k in range(b):
@@ -414,7 +458,7 @@ def softmax(
             for other in range(deep):
                 curvature += mass[other, j]
             G[k] /= one + alpha * beta * beta * curvature
-        np.dot(G[:own], P[0], H[:own])
+        _product(G, P[0], H, own, r)
         for k in range(own):
             if k + _AHEAD < own:
                 _fetch(V, negatives[block, mine[k + _AHEAD]])

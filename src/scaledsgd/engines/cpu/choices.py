@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg  # noqa: F401 (its BLAS is what Numba calls: loaded before it is looked for)
 
 from ...core.choices import Choices
 from ...core.factors import Factors
@@ -14,7 +13,7 @@ from .crew import Crew, one_thread_each
 from .thread_blocks import even_blocks, owners, sort_by
 
 # A thread gets at least so many choices, and so many in a turn: fewer run sooner than it wakes.
-_WOKEN, _TURN = 8192, 512
+_WOKEN, _TURN = 1 << 16, 512
 _PART = 32  # of a block of the softmax: a thread gets the products of so many rows, or more
 _DEEP = 4  # parts of its choices, before its negatives are cut as well
 
@@ -52,8 +51,8 @@ def run_softmax(
     factors: Factors, choices: Choices, order: np.ndarray, negatives: np.ndarray,
     round: SoftmaxRound, crew: Crew,
 ) -> float:  # fmt: skip
-    """Threads share a block of choices, each with BLAS of its own; what several of them find for
-    one row is added in their order, so that a result can be repeated."""
+    """Threads share a block of choices; what several of them find for one row is added in their
+    order, so that a result can be repeated."""
     deep, wide = grid = _grid(crew.count(round.block // _PART))
     jobs, (blocks, N), r, b = deep * wide, negatives.shape, factors.rank, round.block
     padding = np.zeros(blocks * b - len(order), order.dtype)

@@ -32,10 +32,24 @@ class Crew:
         self.jobs = jobs
 
     def each(self, work: Callable, parts: list) -> list:
-        """What becomes of every part."""
-        if len(parts) <= 1:
-            return [work(part) for part in parts]
-        return list(_pool(self.jobs, os.getpid()).map(work, parts))
+        """What becomes of every part. Whoever asks takes part, and waits for nobody who has not
+        begun: to wake a thread takes longer than many a part does."""
+        found, left = [None] * len(parts), iter(range(len(parts)))
+
+        def some() -> None:
+            for n in left:
+                found[n] = work(parts[n])
+
+        others = range(min(self.jobs, len(parts)) - 1)
+        started = [_pool(self.jobs, os.getpid()).submit(some) for _ in others]
+        try:
+            some()
+        finally:
+            started = [one for one in started if not one.cancel()]
+            wait(started)
+        for one in started:
+            one.result()
+        return found
 
     def together(self, work: Callable[[int, int, np.ndarray], None], groups: int) -> None:
         """Call work(thread, threads, state) for threads that take the turns of so many groups

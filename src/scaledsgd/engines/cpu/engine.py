@@ -9,13 +9,13 @@ import numpy as np
 
 from ...core.choices import Choices
 from ...core.factors import Factors
-from ...core.linalg import LINE, NumpyAlgebra, aligned, floored, lengths, pitch
+from ...core.linalg import LINE, aligned, floored, lengths, pitch
 from ...core.losses import Loss
 from ...core.memory import cores
 from ...core.observations import Observations
 from ..base import Chunk, Engine, SoftmaxRound, SquaredRound
 from ..schedule import Schedule
-from . import choice_kernels, step_kernels
+from . import basis_kernels, choice_kernels, step_kernels
 from .choices import run_softmax, run_squared
 from .crew import Crew, one_thread_each
 from .sample_order import MiniBatch, Next
@@ -32,7 +32,7 @@ _WOKEN, _SHORT = 16384, 256
 _NUMBERS = 1 << 17  # of X that a thread looks at, or more
 
 
-class CpuEngine(NumpyAlgebra, Engine):
+class CpuEngine(Engine):
     """Runs rounds on `n_jobs` threads; -1 for all cores that this process may use.
 
     >>> from scaledsgd.core.losses import LOSSES
@@ -78,33 +78,26 @@ class CpuEngine(NumpyAlgebra, Engine):
             return bool(np.isfinite(X[index]).all())
         return all(self._by_rows(lambda part: np.isfinite(part).all(), X))
 
-    def gram(self, X: np.ndarray) -> np.ndarray:
-        """X^T X, in float64 whatever X is."""
-        return sum(self._by_rows(super().gram, X), np.zeros((X.shape[1], X.shape[1])))
+    def gram(self, X: np.ndarray, exact: bool = True) -> np.ndarray:
+        dtype = np.dtype(np.float64) if exact else X.dtype
+        return np.sum(self._by_rows(lambda part: basis_kernels.gram(part, dtype), X), axis=0)
 
-    def transform(self, X: np.ndarray, T: np.ndarray, out: np.ndarray | None = None) -> None:
-        """out = X T, or in place."""
-        whole = super().transform
-        self._by_rows(lambda part, into: whole(part, T, into), X, X if out is None else out)
+    def transform(self, X: np.ndarray, T: np.ndarray) -> None:
+        self._by_rows(lambda part: basis_kernels.transform(part, T), X)
 
     def basis(self, grams: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
         with one_thread_each():  # a thread of BLAS that has been woken spins for a while
             return super().basis(grams)
 
-    def _by_rows(self, work: Callable, *tables: np.ndarray) -> list:
-        """What threads make of some rows each, with BLAS of their own."""
-        d = len(tables[0])
-        parts = max(1, min(self.n_jobs, tables[0].size // _NUMBERS))
-        if parts == 1:
-            with one_thread_each():
-                return [work(*tables)]
+    def _by_rows(self, work: Callable, X: np.ndarray) -> list:
+        """What threads make of some rows each."""
+        d, parts = len(X), max(1, min(self.n_jobs, X.size // _NUMBERS))
         cuts = [slice(*cut) for cut in pairwise(d * k // parts for k in range(parts + 1))]
-        with one_thread_each():
-            return self.crew.each(lambda cut: work(*(table[cut] for table in tables)), cuts)
+        return self.crew.each(lambda cut: work(X[cut]), cuts)
 
     def scale(self, X: np.ndarray, columns: np.ndarray) -> None:
         columns = columns.astype(X.dtype)
-        self._by_rows(lambda part: step_kernels.scale(part, columns), X)
+        step_kernels.scale(X, columns)
 
     def shrink(self, X: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
         padded = choice_kernels.padded(X)  # rows in one piece, of which several numbers at a time

@@ -210,8 +210,8 @@ class CudaEngine(Engine):
             kernel(*shape, (X, there, np.int64(len(there)), out))
         return out.get() if isinstance(index, np.ndarray) else out
 
-    def gram(self, X: Any) -> np.ndarray:
-        """X^T X, in float64 whatever X is."""
+    def gram(self, X: Any, exact: bool = True) -> np.ndarray:
+        """X^T X, in float64 in any case."""
         d, r = X.shape
         kernel = cuda_kernels.refresh("gram", r, _width(X), X.dtype)
         G, squares = cupy.zeros((r, r)), (-(-r // cuda_kernels.tile(r))) ** 2
