@@ -163,6 +163,8 @@ class RidgeTrainer:
     useful: int = -1  # directions of bits that help
     error: float = np.inf  # on what was held out
     weights: Any = field(default=None, repr=False)  # of the rows of X
+    own: Any = field(default=None, repr=False)  # the samples that were learned from, and who judged
+    judges: Any = field(default=None, repr=False)
     _epoch: int = 0
 
     @property
@@ -179,21 +181,21 @@ class RidgeTrainer:
     def tune(self, data: Observations, held: Chunk, share: float | None = None) -> None:
         """Learn from the data with the share that is best for entries drawn from them, or with the
         one that is given."""
-        rest, judges = self.parted(data, _HELD)
+        rest, self.judges = self.parted(data, _HELD)
         self.share = share or _SHARE
-        own = self._samples(rest)
+        own = self.own = self._samples(rest)
         seen = own.fair(_SEEN).targets
         slope = self.loss.slope(0.0, seen.real.astype(np.float64))
         self.rms = float(np.sqrt(np.mean(weight(seen) * slope**2)))
-        self._weigh(rest)
+        self._weigh(own)
         start = self._state()
         self._epochs(own, _THETA, _CALM, _GROWTH)
         self._grow(own)
         self._improve(own)
         self._epochs(own, _CALM, _CALM, _TRIAL)
         if share is None:
-            y = judges.targets - self.biases.of(judges.index)
-            self._tune(own, judges, y, start)
+            y = self.judges.targets - self.biases.of(self.judges.index)
+            self._tune(own, self.judges, y, start)
         self.error = self._held_out(held, held.targets - self.biases.of(held.index))
 
     def descend(self, data: Observations, judges: Chunk | None = None) -> float:
@@ -202,7 +204,7 @@ class RidgeTrainer:
         own, errors = self._samples(data), [np.inf]
         slope = self.loss.slope(0.0, own.fair(_SEEN).targets.real.astype(np.float64))
         self.rms = float(np.sqrt(np.mean(slope**2)))
-        self._weigh(data)
+        self._weigh(own)
         epochs = max(2, min(_STAY, int(_PASSED / len(data))))
         last, best = self.share, 0
         for share in _FALLING:
@@ -242,11 +244,17 @@ class RidgeTrainer:
         return data.of(rest), judges
 
     def finish(self, data: Observations, held: Chunk) -> None:
-        """Let the step go down to nothing, on all there is."""
-        index = np.concatenate([data.index, held.index])
-        everything = data.of(Chunk(index, np.concatenate([data.targets, held.targets])))
-        own = self._samples(everything)
-        self._weigh(everything)
+        """Let the step go down to nothing, on all there is: what was learned from is shuffled, and
+        less the biases, already."""
+        own = self.own.returned(data, self._shift)
+        parts = [Chunk(own.index, own.targets), *map(self._less_biases, (self.judges, held))]
+        index, y = (
+            np.concatenate(part, dtype=part[0].dtype, casting="same_kind")
+            for part in zip(*parts, strict=True)
+        )
+        everything = data.of(Chunk(index, y))
+        own = self.engine.samples(everything, self._shift, self.factors.X.dtype, None)
+        self._weigh(own)
         self._improve(own)
         self._epochs(own, _CALM, 0.0, _FINISH)
         self._improve(own)
@@ -312,16 +320,23 @@ class RidgeTrainer:
 
     def _samples(self, data: Observations) -> Samples:
         """A training copy, less the biases."""
+        centred = data.of(self._less_biases(data))
+        return self.engine.samples(centred, self._shift, self.factors.X.dtype, self.rng)
+
+    @property
+    def _shift(self) -> list[int]:
+        return [side * self.factors.begin for side in self.loss.sides]
+
+    def _less_biases(self, data: Observations | Chunk) -> Chunk:
+        """A copy."""
         y = (data.targets - self.biases.mean).astype(np.result_type(data.targets, np.float64))
         _add_biases(data.index, 0, -1, self.biases.rows, self.biases.columns, y.real)
-        centred = data.of(Chunk(data.index.copy(), y))
-        shift = [side * self.factors.begin for side in self.loss.sides]
-        return self.engine.samples(centred, shift, self.factors.X.dtype, self.rng)
+        return Chunk(data.index.copy(), y)
 
-    def _weigh(self, data: Observations) -> None:
-        counts = np.zeros(len(self.factors.X))
+    def _weigh(self, data: Samples) -> None:
+        counts, begin = np.zeros(len(self.factors.X)), self.factors.begin
         w = np.broadcast_to(weight(data.targets), len(data))
-        _weigh_both(data.index, 0, w, counts, counts[self.factors.begin :])
+        _weigh_both(data.index, begin, w, counts, counts[begin:])
         self.weights = self.engine.put(np.sqrt(counts))
 
     def _epochs(self, data: Samples, first: float, last: float, epochs: int) -> None:
@@ -365,7 +380,6 @@ class RidgeTrainer:
         _add_biases(data.index, begin, -1, *change, data.targets.real)
 
     def _held_out(self, held: Chunk, y: Any) -> float:
-        index = held.index + np.array([0, self.factors.begin])
-        z = self.engine.scores(self.factors, index, self.loss)
+        z = self.engine.scores(self.factors, held.index + self._shift, self.loss)
         # Of the squared loss, the root mean square error.
         return float(np.sqrt(2 * np.mean(weighed(self.loss.value, z.astype(np.float64), y))))
