@@ -79,16 +79,21 @@ class Biases:
         i, j = index.T
         return self.mean + self.rows[i] + self.columns[j]
 
-    def improve(self, index: np.ndarray, begin: int, residuals: Any, sweeps: int) -> None:
+    def improve(self, index: np.ndarray, begin: int, residuals: Any, sweeps: int) -> tuple:
         """Fit columns and rows by turns, those of few entries held back.
-        Args: index (n, 2); begin, what is added to its columns; residuals (n,), of the mean and all
-        but the biases."""
+        Args: index (n, 2); begin, what is added to its columns; residuals (n,), of all there is.
+        Returns how rows and columns have changed."""
         w = np.broadcast_to(weight(residuals), len(residuals))
-        n, m = np.zeros(len(self.columns)), np.zeros(len(self.rows))
-        _weigh_both(index, begin, w, m, n)
-        n, m = n + _PRIOR, m + _PRIOR
-        self.rows, self.columns = self.rows.copy(), np.empty(len(n))
-        _by_turns(index, begin, residuals.real, w, (self.rows, m), (self.columns, n), sweeps)
+        old = self.rows, self.columns
+        change, counts = ([np.zeros(len(side)) for side in old] for _ in range(2))
+        _weigh_both(index, begin, w, *counts)
+        sides = [
+            (more, count + _PRIOR, _PRIOR * own)
+            for more, count, own in zip(change, counts, old, strict=True)
+        ]
+        _by_turns(index, begin, residuals.real, w, *sides, sweeps)
+        self.rows, self.columns = (own + more for own, more in zip(old, change, strict=True))
+        return tuple(change)
 
     def grow(self, shape: tuple[int, int]) -> None:
         """Rows and columns that are new have no bias."""
@@ -109,14 +114,14 @@ def _weigh_both(index, begin, w, m, n):
 @njit(nogil=True, cache=True, error_model="numpy")
 def _by_turns(index, begin, e, w, left, right, sweeps):
     """Columns, and then rows, that fit residuals e best beside the others, so often. Each side is
-    its biases and what their sums are divided by."""
-    (rows, m), (columns, n) = left, right
+    what is added to its biases, what sums are divided by, and what is taken from them."""
+    (rows, m, left_back), (columns, n, right_back) = left, right
     for _ in range(sweeps):
-        columns[:] = 0.0
+        columns[:] = -right_back
         for t in range(len(e)):
             columns[index[t, 1] - begin] += w[t] * (e[t] - rows[index[t, 0]])
         columns /= n
-        rows[:] = 0.0
+        rows[:] = -left_back
         for t in range(len(e)):
             rows[index[t, 0]] += w[t] * (e[t] - columns[index[t, 1] - begin])
         rows /= m
@@ -370,13 +375,8 @@ class RidgeTrainer:
         """Fit the biases again to what the factors leave."""
         if not self.biased:
             return
-        begin, old = self.factors.begin, (self.biases.rows, self.biases.columns)
-        z = self.engine.scores(self.factors, data.index, self.loss)
-        left = (data.targets - z).astype(np.result_type(data.targets, np.float64))
-        _add_biases(data.index, begin, 1, *old, left.real)
-        self.biases.improve(data.index, begin, left, sweeps=2)
-        now = self.biases.rows, self.biases.columns
-        change = (new - then for new, then in zip(now, old, strict=True))
+        z, begin = self.engine.scores(self.factors, data.index, self.loss), self.factors.begin
+        change = self.biases.improve(data.index, begin, data.targets - z, sweeps=2)
         _add_biases(data.index, begin, -1, *change, data.targets.real)
 
     def _held_out(self, held: Chunk, y: Any) -> float:
