@@ -30,6 +30,7 @@ NEAR = 1 << 20
 _LEAST = 4096
 _WOKEN, _SHORT = 16384, 256
 _NUMBERS = 1 << 17  # of X that a thread looks at, or more
+_SOON = 1 << 15  # products of a Gram that is there before BLAS has begun
 
 
 class CpuEngine(NumpyAlgebra, Engine):
@@ -80,6 +81,8 @@ class CpuEngine(NumpyAlgebra, Engine):
 
     def gram(self, X: np.ndarray) -> np.ndarray:
         """X^T X, in float64 whatever X is."""
+        if X.size * X.shape[1] < _SOON:
+            return step_kernels.gram(X)
         return sum(self._by_rows(super().gram, X), np.zeros((X.shape[1], X.shape[1])))
 
     def transform(self, X: np.ndarray, T: np.ndarray, out: np.ndarray | None = None) -> None:

@@ -273,6 +273,21 @@ def scoring(loss: Loss, slope, width: int, version: str, far: bool = False):
     return score
 
 
+@njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
+def gram(X):
+    """X^T X of a short X, in float64."""
+    G = np.zeros((X.shape[1], X.shape[1]))
+    for row in range(X.shape[0]):
+        for p in range(X.shape[1]):
+            x = np.float64(X[row, p])
+            for q in range(p + 1):
+                G[p, q] += x * X[row, q]
+    for p in range(X.shape[1]):
+        for q in range(p):
+            G[q, p] = G[p, q]
+    return G
+
+
 @njit(nogil=True, cache=True)
 def scale(X, columns):
     """X <- X diag(columns). Of short rows with room between them, NumPy takes three to six times as
