@@ -349,7 +349,7 @@ def _tally(column, counts):
 @njit(cache=True)
 def _named(index, columns, symmetric, named):
     """Which samples have entries whose numbers' last bits are in a table."""
-    found, count, last = np.empty(len(index), np.int64), 0, len(named) - 1
+    found, count, last = np.empty(len(index), np.int32), 0, len(named) - 1
     for t in range(len(index)):
         i, j = np.int64(index[t, 0]), np.int64(index[t, 1])
         if symmetric and i > j:
