@@ -895,7 +895,8 @@ class Completion(Trainer):
         r = policy.columns or factors.rank
         sides = [np.zeros(len(side), bool) for side in factors.sides]
         numbers, n = self._numbers(r), self.entries
-        asked = self._numbers(r if solved or self.wide else factors.rank)
+        used = max(policy.useful, 1) if solved else r if self.wide else factors.rank
+        asked = self._numbers(used)
         enough = n > (_SPARSE if solved else _DOUBLED) * asked
         if enough or len(factors.X) * r**2 > _LOOKED_AT:
             return sides
