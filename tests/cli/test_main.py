@@ -47,6 +47,16 @@ def test_predict_writes_a_json_object_a_line(run):
     assert list(lines[0]) == ["user", "film", "prediction"] and lines[0]["user"] == "u0"
 
 
+def test_predict_holds_values_within_a_scale(run):
+    write(ratings())
+    run("fit", "a.csv", "--out", "m.model", *FAST)
+    _, out, _ = run("predict", "m.model", "a.csv", "--clip", "2", "4", "--json")
+    values = [json.loads(line)["prediction"] for line in out.splitlines()]
+    assert min(values) == 2 and max(values) == 4
+    code, _, err = run("predict", "m.model", "a.csv", "--clip", "4", "2")
+    assert code == 2 and "clip=(4.0, 2.0): low is not below high" in err
+
+
 def test_columns_by_name_in_any_order(run):
     rows = [(stars, film, "x", user) for user, film, stars in ratings()]
     write(rows, header=("stars", "film", "note", "user"))

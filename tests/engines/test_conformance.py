@@ -62,7 +62,7 @@ def stepped(engine, X, *frozen_and_chunk):
     return engine.get(factors.X)
 
 
-@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("rank", [*RANKS, 40, 70])  # every width of rows, and wider ones
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_frozen_p_follows_the_reference(engine, loss, rank):
     X, chunk = problem(loss, rank, 1000, seed=rank)
@@ -124,12 +124,13 @@ def test_per_sample_p_follows_the_reference(sampler, loss, rows, rank):
         assert np.abs(inverse @ side.T @ side - np.eye(rank)).max() < 1e-6
 
 
+@pytest.mark.parametrize("rank", [5, 40])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_a_capped_step_undoes_no_more_than_its_share(engine, loss):
+def test_a_capped_step_undoes_no_more_than_its_share(engine, loss, rank):
     """Two steps on one sample, so small that first order is all there is: the cap halves one."""
-    X, chunk = problem(loss, 5, 50, seed=1)
+    X, chunk = problem(loss, rank, 50, seed=1)
     one = Chunk(chunk.index[1:2], chunk.targets[1:2])
-    frozen = np.ones(5), np.full(loss.arity, 1e-6), loss
+    frozen = np.ones(rank), np.full(loss.arity, 1e-6), loss
     moves = []
     for cap in (np.inf, 1e9, None):
         u, v = reference.form(X, one.index[0], loss)

@@ -328,3 +328,21 @@ def test_few_measured_distances_are_met_up_to_their_noise_and_the_warning_says_s
     off = np.sqrt(np.mean(residual**2) / np.mean(measured**4))
     (told,) = re.findall(r"up to (\S+) of their size", str(warned[0].message))
     assert float(told) == pytest.approx(off, rel=0.2)
+
+
+def test_predictions_are_held_within_a_scale_only_if_asked():
+    M = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0])
+    model, names, gaps = (
+        MatrixCompleter(1, random_state=0).fit(M),
+        ([0, 3], [0, 2]),
+        M * [1, 1, np.nan],
+    )
+    free = model.predict(names)
+    assert free == pytest.approx([1, 8])
+    assert model.predict(names, clip=(2, 5)).tolist() == [2, 5]
+    filled = model.predict(gaps, clip=(2, 5))
+    np.testing.assert_array_equal(filled, model.predict(gaps).clip(2, 5))
+    assert filled.min() == 2 and filled.max() == 5
+    for clip in (5, (5, 2), (1, np.nan), (1, 2, 3), ("a", "b")):
+        with pytest.raises(ValueError, match=r"^clip=.*(pair \(low, high\)|low is not below)"):
+            model.predict(names, clip=clip)

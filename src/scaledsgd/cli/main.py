@@ -21,6 +21,7 @@ from . import serve as serve_cli
 from . import stream as stream_cli
 from .options import (
     AtLeast,
+    Clip,
     Column,
     Data,
     Dtype,
@@ -181,9 +182,9 @@ def fit(
 @app.command()
 def predict(
     model: Model, file: Data, row: Row = None, column: Column = None, i: First = None,
-    j: Second = None, k: Third = None, skip_unknown: Skip = False, separator: Separator = None,
-    encoding: Encoding = None, no_header: NoHeader = False, max_memory: MaxMemory = None,
-    quiet: Quiet = False, as_json: Json = False,
+    j: Second = None, k: Third = None, clip: Clip = None, skip_unknown: Skip = False,
+    separator: Separator = None, encoding: Encoding = None, no_header: NoHeader = False,
+    max_memory: MaxMemory = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Predict what a file asks for: CSV on stdout, or a JSON object a line."""
     from .. import load
@@ -193,7 +194,7 @@ def predict(
     with progress_bar("predicting", None):
         loaded, source = load(model), _source(file, separator, encoding, no_header)
         query = ask(loaded, source, names, skip_unknown=skip_unknown)
-        values = query.predictions().astype(str)
+        values = query.predictions(clip).astype(str)
     if query.skipped:
         print(f"left out for ids never trained on: {query.skipped}", file=sys.stderr)
     ids = [query.table[name].tolist() for name in query.names]

@@ -126,6 +126,10 @@ MaxMemory = Annotated[
 Page = Annotated[Path, folder("Folder for the page.")]
 TitlesFile = Annotated[Path | None, file("File with ids and titles in its first columns.")]
 Skip = Annotated[bool, flag("--skip-unknown", "Leave out ids that were not trained on.")]
+Clip = Annotated[
+    tuple[float, float] | None,
+    typer.Option("--clip", metavar="LOW HIGH", help="Hold predictions within a scale, as 1 5."),
+]
 
 # Columns that are not named are taken in this order from the file.
 Row = Annotated[str | None, name("Column with the rows (else the first).")]

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.observations import Observations
+from ..core.validation import clipped
 from ..estimators.base import Learner
 from ..estimators.completers import DistanceCompleter, MatrixCompleter
 from ..estimators.ranker import ItemRanker
@@ -246,9 +247,9 @@ class Query:
         """z of every line."""
         return self.model.scores(self._in_order(self.rows))
 
-    def predictions(self) -> np.ndarray:
+    def predictions(self, clip: tuple[float, float] | None) -> np.ndarray:
         """What the target of every line is expected to be."""
-        return self.model.objective.inverse_link(self.scores())
+        return clipped(self.model.objective.inverse_link(self.scores()), clip)
 
     def evaluation(self) -> dict[str, float]:
         """How far the model is from the targets."""

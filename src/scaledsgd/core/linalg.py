@@ -149,11 +149,15 @@ def _balance_well(
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             A = np.linalg.cholesky(GL)
-            U, squares = eigenbasis(A.T @ GR @ A)
+            B = A.T @ GR @ A
+            # Eigenvalues are at least as far apart as the diagonal: mostly that shows it.
+            pivots, own = np.diag(A), np.diag(B)
+            if pivots.min() < _WELL * pivots.max() or not own.min() > _WELL**2 * own.max():
+                return None
+            U, squares = eigenbasis(B)
     except np.linalg.LinAlgError:
         return None
-    pivots = np.diag(A)
-    if pivots.min() < _WELL * pivots.max() or not squares[-1] > _WELL**2 * squares[0] + _TINY:
+    if not squares[-1] > _WELL**2 * squares[0] + _TINY:
         return None
     root = squares**0.25
     return _trsm(1.0, A, U * root, lower=1, trans_a=1), A @ U / root, root * root

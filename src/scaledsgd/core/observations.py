@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .compiled import njit
 from .losses import LOSSES, Loss, weight
 from .validation import bad_target, finite, real, refuse, whole
 
@@ -166,9 +167,10 @@ class Observations:
         for side, columns in self.sides().items():
             seen = np.zeros(self.shape[side], dtype=np.int64)
             for _, index, _ in self.blocks():
-                seen += np.bincount(index[:, columns].ravel(), minlength=len(seen))
+                for column in columns:
+                    _tally(index[:, column], seen)
             known = seen >= np.median(seen)
-            positions = positions[known[self.index[positions][:, columns]].all(axis=1)]
+            positions = positions[known[self.index.take(positions, axis=0)[:, columns]].all(axis=1)]
         return positions
 
     def mentions(self, positions: np.ndarray) -> np.ndarray:
@@ -181,16 +183,15 @@ class Observations:
         """
         if self.loss.arity > 2:
             return positions
-        wanted = np.unique(self._keys(self.index[positions]))
+        wanted = np.unique(self._keys(self.index.take(positions, axis=0)))
         # Most samples name none of them, which a table of their last bits shows at once.
         last = (1 << max(len(wanted) * _ROOM - 1, 1).bit_length()) - 1
         named = np.zeros(last + 1, bool)
         named[wanted & last] = True
         found = []
         for start, index, _ in self.blocks():
-            keys = self._keys(index)
-            some = np.flatnonzero(named[keys & last])
-            keys = keys[some]
+            some = _named(index, self.shape[1], self.symmetric, named)
+            keys = self._keys(index[some])
             at = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
             found.append(start + some[wanted[at] == keys])
         return np.concatenate(found)
@@ -336,6 +337,26 @@ class Observations:
                 raise ValueError(
                     f"not symmetric: entry ({i}, {j}) is {seen} and entry ({j}, {i}) is {other}"
                 )
+
+
+@njit(cache=True)
+def _tally(column, counts):
+    """Adds how often each row is named."""
+    for t in range(len(column)):
+        counts[column[t]] += 1
+
+
+@njit(cache=True)
+def _named(index, columns, symmetric, named):
+    """Which samples have entries whose numbers' last bits are in a table."""
+    found, count, last = np.empty(len(index), np.int32), 0, len(named) - 1
+    for t in range(len(index)):
+        i, j = np.int64(index[t, 0]), np.int64(index[t, 1])
+        if symmetric and i > j:
+            i, j = j, i
+        found[count] = t
+        count += named[(i * columns + j) & last]
+    return found[:count]
 
 
 def _joined(parts):

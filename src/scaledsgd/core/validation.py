@@ -50,6 +50,23 @@ def finite(values: np.ndarray, what: str, unit: str = "observation") -> np.ndarr
     return values
 
 
+def clipped(values: np.ndarray, clip) -> np.ndarray:
+    """Values held within a pair (low, high), or as they are without one.
+
+    >>> clipped(np.array([0.2, 3.0, 5.3]), (0.5, 5))
+    array([0.5, 3. , 5. ])
+    """
+    if clip is None:
+        return values
+    try:
+        low, high = map(float, clip)
+    except (TypeError, ValueError):
+        raise ValueError(f"clip={clip!r} is not a pair (low, high)") from None
+    if not low <= high:
+        raise ValueError(f"clip={clip!r}: low is not below high")
+    return np.clip(values, low, high)
+
+
 def target_bounds(loss: Loss, dtype="float64") -> tuple[float, float]:
     """The least and the largest target that factors of a type can learn by a loss."""
     largest = LARGEST[str(np.dtype(dtype))]

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..core.losses import LOSSES, Loss
 from ..core.observations import Observations
+from ..core.validation import clipped
 from ..io.ids import Ids
 from ..io.readers import open_file
 from ..io.schema import Either, Number, told
@@ -314,23 +315,25 @@ class MatrixCompleter(OneToOneFeatureMixin, TransformerMixin, Completer):
     def is_symmetric(self) -> bool:
         return self.symmetric
 
-    def predict(self, X, return_std: bool = False) -> Any:
+    def predict(self, X, return_std: bool = False, clip=None) -> Any:
         """Entries of the matrix, or the gaps of new rows filled in.
 
         `X` names entries: a tuple (rows, columns) of ids or numbers, or an integer array of two
         columns. Any other matrix is read as rows with NaN for the unknown, and comes back full.
 
         With `return_std`, also the standard deviation of each entry, should it be observed: that of
-        the noise, and of what is not known of its row and column.
+        the noise, and of what is not known of its row and column. `clip`, a pair (low, high), holds
+        predictions within a scale, as that of ratings.
         """
         check_is_fitted(self, "history_")
         if isinstance(X, tuple) or _are_pairs(X):
-            return (self._entries(X), self._deviations(X)) if return_std else self._entries(X)
+            z = clipped(self._entries(X), clip)
+            return (z, self._deviations(X)) if return_std else z
         if return_std:
             raise ValueError("return_std is for entries named by (rows, columns)")
         if sp.issparse(X):
             raise TypeError("sparse rows are filled in by transform(X)")
-        return self._filled(self._rows(X))
+        return clipped(self._filled(self._rows(X)), clip)
 
     def _filled(self, X) -> np.ndarray:
         """What is expected of all entries of checked rows."""

@@ -307,15 +307,13 @@ class Completion(Trainer):
         """Whether biases help, and the steps so far hardly do better than those alone."""
         if epoch not in _RATED:
             return False
-        at = np.array([0, self.factors.begin])
-        look = self._look(data, LOOK)
-        biases = Biases.fit(Chunk(look.index - at, look.targets), self.factors.shape)
-        y = held.targets
-        error = self.policy.biased = rms(
-            y - biases.of(held.index - at)
-        )  # weights stay what they are
-        moves = self.policy.last < _MOVES * rms(y)  # before, nothing is known about steps
-        return error < _BIASED * rms(y) and moves and self.policy.last > _HARDLY * error
+        policy, size = self.policy, rms(held.targets)
+        if not policy.biased:
+            at, look = np.array([0, self.factors.begin]), self._look(data, LOOK)
+            biases = Biases.fit(Chunk(look.index - at, look.targets), self.factors.shape)
+            policy.biased = rms(held.targets - biases.of(held.index - at))  # weights stay
+        moves = policy.last < _MOVES * size  # before, nothing is known about steps
+        return policy.biased < _BIASED * size and moves and policy.last > _HARDLY * policy.biased
 
     def _is_noisy(self, held: Chunk) -> bool:
         return self.policy.held > _NOISY * rms(held.targets - np.mean(held.targets.real))

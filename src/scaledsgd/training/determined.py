@@ -40,8 +40,8 @@ def loose(
     whether the fit is exact; wide, whether its rank was to be found."""
     factors = fits.factors
     r = policy.columns or factors.rank
-    asked = factors.numbers(r if solved or wide else factors.rank)
-    enough = entries > (SPARSE if solved else PLENTY) * asked
+    used = max(policy.useful, 1) if solved else r if wide else factors.rank
+    enough = entries > (SPARSE if solved else PLENTY) * factors.numbers(used)
     if enough or len(factors.X) * r**2 > _LOOKED_AT:
         return [np.zeros(len(side), bool) for side in factors.sides]
     parts = [fits.seen(part) for part in (rest, held) if part is not None]

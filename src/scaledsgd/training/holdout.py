@@ -40,7 +40,6 @@ def errors_by_rank(factors: Factors, engine: Engine, loss: Loss, held: Chunk) ->
     """Residuals of the held-out samples with the first 1, 2, ... directions, each times the root of
     its weight."""
     rows = engine.rows(factors.X, held.index).astype(np.float64)
-    u = np.einsum("m,tmr->tr", np.array(loss.a, dtype=float), rows)
-    v = np.einsum("m,tmr->tr", np.array(loss.b, dtype=float), rows)
+    u, v = (sum(c * rows[:, m] for m, c in enumerate(own) if c) for own in (loss.a, loss.b))
     y = held.targets[:, None]
     return np.sqrt(weight(y)) * loss.slope(np.cumsum(u * v, axis=1), y.real)

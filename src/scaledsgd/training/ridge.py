@@ -79,16 +79,21 @@ class Biases:
         i, j = index.T
         return self.mean + self.rows[i] + self.columns[j]
 
-    def improve(self, index: np.ndarray, begin: int, residuals: Any, sweeps: int) -> None:
+    def improve(self, index: np.ndarray, begin: int, residuals: Any, sweeps: int) -> tuple:
         """Fit columns and rows by turns, those of few entries held back.
-        Args: index (n, 2); begin, what is added to its columns; residuals (n,), of the mean and all
-        but the biases."""
+        Args: index (n, 2); begin, what is added to its columns; residuals (n,), of all there is.
+        Returns how rows and columns have changed."""
         w = np.broadcast_to(weight(residuals), len(residuals))
-        n, m = np.zeros(len(self.columns)), np.zeros(len(self.rows))
-        _weigh_both(index, begin, w, m, n)
-        n, m = n + _PRIOR, m + _PRIOR
-        self.rows, self.columns = self.rows.copy(), np.empty(len(n))
-        _by_turns(index, begin, residuals.real, w, (self.rows, m), (self.columns, n), sweeps)
+        old = self.rows, self.columns
+        change, counts = ([np.zeros(len(side)) for side in old] for _ in range(2))
+        _weigh_both(index, begin, w, *counts)
+        sides = [
+            (more, count + _PRIOR, _PRIOR * own)
+            for more, count, own in zip(change, counts, old, strict=True)
+        ]
+        _by_turns(index, begin, residuals.real, w, *sides, sweeps)
+        self.rows, self.columns = (own + more for own, more in zip(old, change, strict=True))
+        return tuple(change)
 
     def grow(self, shape: tuple[int, int]) -> None:
         """Rows and columns that are new have no bias."""
@@ -109,14 +114,14 @@ def _weigh_both(index, begin, w, m, n):
 @njit(nogil=True, cache=True, error_model="numpy")
 def _by_turns(index, begin, e, w, left, right, sweeps):
     """Columns, and then rows, that fit residuals e best beside the others, so often. Each side is
-    its biases and what their sums are divided by."""
-    (rows, m), (columns, n) = left, right
+    what is added to its biases, what sums are divided by, and what is taken from them."""
+    (rows, m, left_back), (columns, n, right_back) = left, right
     for _ in range(sweeps):
-        columns[:] = 0.0
+        columns[:] = -right_back
         for t in range(len(e)):
             columns[index[t, 1] - begin] += w[t] * (e[t] - rows[index[t, 0]])
         columns /= n
-        rows[:] = 0.0
+        rows[:] = -left_back
         for t in range(len(e)):
             rows[index[t, 0]] += w[t] * (e[t] - columns[index[t, 1] - begin])
         rows /= m
@@ -163,6 +168,8 @@ class RidgeTrainer:
     useful: int = -1  # directions of bits that help
     error: float = np.inf  # on what was held out
     weights: Any = field(default=None, repr=False)  # of the rows of X
+    own: Any = field(default=None, repr=False)  # the samples that were learned from, and who judged
+    judges: Any = field(default=None, repr=False)
     _epoch: int = 0
 
     @property
@@ -179,21 +186,21 @@ class RidgeTrainer:
     def tune(self, data: Observations, held: Chunk, share: float | None = None) -> None:
         """Learn from the data with the share that is best for entries drawn from them, or with the
         one that is given."""
-        rest, judges = self.parted(data, _HELD)
+        rest, self.judges = self.parted(data, _HELD)
         self.share = share or _SHARE
-        own = self._samples(rest)
+        own = self.own = self._samples(rest)
         seen = own.fair(_SEEN).targets
         slope = self.loss.slope(0.0, seen.real.astype(np.float64))
         self.rms = float(np.sqrt(np.mean(weight(seen) * slope**2)))
-        self._weigh(rest)
+        self._weigh(own)
         start = self._state()
         self._epochs(own, _THETA, _CALM, _GROWTH)
         self._grow(own)
         self._improve(own)
         self._epochs(own, _CALM, _CALM, _TRIAL)
         if share is None:
-            y = judges.targets - self.biases.of(judges.index)
-            self._tune(own, judges, y, start)
+            y = self.judges.targets - self.biases.of(self.judges.index)
+            self._tune(own, self.judges, y, start)
         self.error = self._held_out(held, held.targets - self.biases.of(held.index))
 
     def descend(self, data: Observations, judges: Chunk | None = None) -> float:
@@ -202,7 +209,7 @@ class RidgeTrainer:
         own, errors = self._samples(data), [np.inf]
         slope = self.loss.slope(0.0, own.fair(_SEEN).targets.real.astype(np.float64))
         self.rms = float(np.sqrt(np.mean(slope**2)))
-        self._weigh(data)
+        self._weigh(own)
         epochs = max(2, min(_STAY, int(_PASSED / len(data))))
         last, best = self.share, 0
         for share in _FALLING:
@@ -242,11 +249,17 @@ class RidgeTrainer:
         return data.of(rest), judges
 
     def finish(self, data: Observations, held: Chunk) -> None:
-        """Let the step go down to nothing, on all there is."""
-        index = np.concatenate([data.index, held.index])
-        everything = data.of(Chunk(index, np.concatenate([data.targets, held.targets])))
-        own = self._samples(everything)
-        self._weigh(everything)
+        """Let the step go down to nothing, on all there is: what was learned from is shuffled, and
+        less the biases, already."""
+        own = self.own.returned(data, self._shift)
+        parts = [Chunk(own.index, own.targets), *map(self._less_biases, (self.judges, held))]
+        index, y = (
+            np.concatenate(part, dtype=part[0].dtype, casting="same_kind")
+            for part in zip(*parts, strict=True)
+        )
+        everything = data.of(Chunk(index, y))
+        own = self.engine.samples(everything, self._shift, self.factors.X.dtype, None)
+        self._weigh(own)
         self._improve(own)
         self._epochs(own, _CALM, 0.0, _FINISH)
         self._improve(own)
@@ -312,16 +325,23 @@ class RidgeTrainer:
 
     def _samples(self, data: Observations) -> Samples:
         """A training copy, less the biases."""
+        centred = data.of(self._less_biases(data))
+        return self.engine.samples(centred, self._shift, self.factors.X.dtype, self.rng)
+
+    @property
+    def _shift(self) -> list[int]:
+        return [side * self.factors.begin for side in self.loss.sides]
+
+    def _less_biases(self, data: Observations | Chunk) -> Chunk:
+        """A copy."""
         y = (data.targets - self.biases.mean).astype(np.result_type(data.targets, np.float64))
         _add_biases(data.index, 0, -1, self.biases.rows, self.biases.columns, y.real)
-        centred = data.of(Chunk(data.index.copy(), y))
-        shift = [side * self.factors.begin for side in self.loss.sides]
-        return self.engine.samples(centred, shift, self.factors.X.dtype, self.rng)
+        return Chunk(data.index.copy(), y)
 
-    def _weigh(self, data: Observations) -> None:
-        counts = np.zeros(len(self.factors.X))
+    def _weigh(self, data: Samples) -> None:
+        counts, begin = np.zeros(len(self.factors.X)), self.factors.begin
         w = np.broadcast_to(weight(data.targets), len(data))
-        _weigh_both(data.index, 0, w, counts, counts[self.factors.begin :])
+        _weigh_both(data.index, begin, w, counts, counts[begin:])
         self.weights = self.engine.put(np.sqrt(counts))
 
     def _epochs(self, data: Samples, first: float, last: float, epochs: int) -> None:
@@ -355,17 +375,11 @@ class RidgeTrainer:
         """Fit the biases again to what the factors leave."""
         if not self.biased:
             return
-        begin, old = self.factors.begin, (self.biases.rows, self.biases.columns)
-        z = self.engine.scores(self.factors, data.index, self.loss)
-        left = (data.targets - z).astype(np.result_type(data.targets, np.float64))
-        _add_biases(data.index, begin, 1, *old, left.real)
-        self.biases.improve(data.index, begin, left, sweeps=2)
-        now = self.biases.rows, self.biases.columns
-        change = (new - then for new, then in zip(now, old, strict=True))
+        z, begin = self.engine.scores(self.factors, data.index, self.loss), self.factors.begin
+        change = self.biases.improve(data.index, begin, data.targets - z, sweeps=2)
         _add_biases(data.index, begin, -1, *change, data.targets.real)
 
     def _held_out(self, held: Chunk, y: Any) -> float:
-        index = held.index + np.array([0, self.factors.begin])
-        z = self.engine.scores(self.factors, index, self.loss)
+        z = self.engine.scores(self.factors, held.index + self._shift, self.loss)
         # Of the squared loss, the root mean square error.
         return float(np.sqrt(2 * np.mean(weighed(self.loss.value, z.astype(np.float64), y))))

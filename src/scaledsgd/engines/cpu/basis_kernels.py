@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.compiled import njit
-from .intrinsics import WIDTHS, load, store, zeros
+from .intrinsics import PIECE, load, store, zeros
 
-_W = WIDTHS[-1]
+_W = PIECE
 _WIDE = max(4, 2 * _W)  # columns of a room are a multiple of these
 _TALL = 128  # rows whose products are added up before they are added to the rest: half the L1 cache
 

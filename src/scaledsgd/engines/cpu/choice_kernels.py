@@ -12,7 +12,7 @@ from numba.extending import register_jitable
 
 from ...core.compiled import njit
 from .intrinsics import (
-    WIDTHS,
+    PIECE,
     arrive,
     arrived,
     give_way,
@@ -29,7 +29,7 @@ from .turns import end_turn, next_turn
 _AHEAD, _FURTHER = 8, 32  # choices before its turn: a choice's rows are asked for, and the choice
 _APART = 16  # numbers between rows of a room
 _ROWS = 256  # whose squares are added up before they are added to the rest
-_W = WIDTHS[-1]  # columns that a squared step works on at once
+_W = PIECE  # columns that a squared step works on at once
 _PATIENCE = 5_000  # looks for others, some 300 us, before a thread sleeps between them
 
 _jit = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")

@@ -118,7 +118,8 @@ class CpuEngine(Engine):
         return X[index]
 
     def samples(self, observations: Observations, shift: list[int], dtype, rng) -> ThreadBlocks:
-        """A shuffled training copy whose indices point into the stacked X."""
+        """A shuffled training copy whose indices point into the stacked X. Without `rng` they are
+        shuffled already."""
         index, targets = observations.take(dtype)
         for column, by in enumerate(shift):
             if by:

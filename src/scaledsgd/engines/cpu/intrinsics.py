@@ -30,6 +30,7 @@ def _chosen() -> Any:
 
 bodies: Any = _chosen()
 WIDTHS: tuple[int, ...] = bodies.WIDTHS
+PIECE: int = bodies.PIECE
 load, store, zeros = bodies.load, bodies.store, bodies.zeros
 total, totals = bodies.total, bodies.totals
 prefetch, move = bodies.prefetch, bodies.move

@@ -22,10 +22,18 @@ from numba.extending import intrinsic, models, overload, register_model
 from ...core.compiled import njit
 from .plain import FAST
 
-# Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a
-# register get the smallest that holds them, and are not loaded twice. A width is a number of
-# columns: LLVM makes of it as many of the machine's registers as it takes.
-WIDTHS = (4, 8, 16)
+# Of the machine that is compiled for, unless Numba was told another one.
+_TOLD: Any = numba.config  # pyright: ignore[reportPrivateImportUsage]
+_TOLD = _TOLD.CPU_NAME, _TOLD.CPU_FEATURES
+_HAS = {} if any(_TOLD) else binding.get_host_cpu_features()
+
+# Columns that are worked on at once: sixteen floats are a line of the cache. Rows that fit a width
+# get the smallest that holds them, and are not loaded twice: at 17 to 64 columns a step takes half
+# to two thirds of the time. A width is a number of columns: LLVM makes of it as many of the
+# machine's registers as it takes, and of those only AVX-512 has enough for 64. Wider rows are taken
+# a PIECE at a time.
+WIDTHS = (4, 8, 16, 32, 64) if _HAS.get("avx512f") else (4, 8, 16, 32)
+PIECE = 16
 
 _MOMENT = 20  # microseconds
 _LOCAL = 3  # of LLVM's degrees of locality the highest: bring it into all levels of the cache
@@ -364,13 +372,6 @@ def _exceed(typing_context, table, row, offsets, queries, least):
     return types.uint64(table, row, offsets, queries, least), generate
 
 
-def _has_products_of_bytes() -> bool:
-    """Whether `exceed` can be compiled: LLVM ends the process where it cannot."""
-    told = (numba.config.CPU_NAME, numba.config.CPU_FEATURES)  # type: ignore[attr-defined]
-    has = binding.get_host_cpu_features()
-    return not any(told) and all(has.get(name) for name in ("avx512f", "avx512vnni"))
-
-
 load: Any = known(_load)
 store: Any = known(_store)
 zeros: Any = known(_zeros)
@@ -384,7 +385,8 @@ claim: Any = known(_claim)
 pause: Any = known(_pause)
 give_way: Any = known(_give_way)
 exceed: Any = known(_exceed)
-BYTES = _has_products_of_bytes()
+# Whether `exceed` can be compiled: LLVM ends the process where it cannot.
+BYTES = all(_HAS.get(name) for name in ("avx512f", "avx512vnni"))
 
 
 @njit(cache=True)

@@ -10,7 +10,7 @@ from numba.extending import register_jitable
 # loss. A NaN still spreads through X, where the next Gram finds it.
 FAST: tuple[str, ...] = ("contract", "reassoc", "nsz", "arcp", "nnan")
 
-WIDTHS = (1,)
+WIDTHS, PIECE = (1,), 1
 BYTES = False  # `exceed` takes longer here than products of floats do
 
 

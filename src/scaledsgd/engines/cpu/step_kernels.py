@@ -19,7 +19,7 @@ from ...core.losses import LOSSES, Loss, sigmoid, weight
 from . import permutations as orders
 from . import prefetch as memory
 from . import turns as meetings
-from .intrinsics import WIDTHS, bodies, load, store, total, totals, zeros
+from .intrinsics import PIECE, WIDTHS, bodies, load, store, total, totals, zeros
 from .permutations import (
     ALL,
     BITS,
@@ -152,7 +152,7 @@ def _steps(loss: Loss, slope, width: int, capped: bool, far: bool):
 
     With `far`, for an X that does not fit the cache, rows are fetched ahead of their turn."""
     third, triplet = loss.arity - 1, loss.arity == 3
-    W = width or WIDTHS[-1]
+    W = width or PIECE
     form, scales, move, step = _parts(loss, W)
 
     @register_jitable
@@ -254,7 +254,7 @@ def turns(loss: Loss, slope, width: int, version: str, capped: bool = False, far
 def scoring(loss: Loss, slope, width: int, version: str, far: bool = False):
     """z of every sample."""
     third, triplet = loss.arity - 1, loss.arity == 3
-    W = width or WIDTHS[-1]
+    W = width or PIECE
     form, *_ = _parts(loss, W)
 
     @_jit

@@ -69,17 +69,19 @@ class ThreadBlocks(Samples):
 
     def __init__(
         self, index: np.ndarray, targets: np.ndarray, block: np.ndarray, meetings: Schedule,
-        rng: np.random.Generator, crew: Crew,
+        rng: np.random.Generator | None, crew: Crew,
     ):  # fmt: skip
         self.index, self.targets = index, targets
         self.visits, self.groups = meetings.groups.shape[:2]
         self._meetings, self._owner = meetings, owners(meetings)
         if self.groups == 1:
             self.starts = np.array([0, len(targets)])
-            riffle(index, targets, rng, crew.each, crew.jobs)
+            if rng:
+                riffle(index, targets, rng, crew.each, crew.jobs)
         else:
             self.starts = sort(index, targets, block, _whole(meetings), crew)
-            _riffle(index, targets, self.starts, rng, crew)
+            if rng:
+                _riffle(index, targets, self.starts, rng, crew)
         self.way = way(len(targets), len(block) >= WIDE)
         visit = max(len(block), self.groups * _TURN)
         self.cycles = 1

@@ -37,10 +37,10 @@ _FLAGS = ["-std=c++11", "-O3", "-march=native", "-DUSEAVX", "-fopenmp", "-DUSEOM
 
 def touching(rank: int, far: bool):
     """A loop that does nothing but read, change and write the two rows of each sample."""
-    from ...engines.cpu.intrinsics import WIDTHS, load, store
+    from ...engines.cpu.intrinsics import PIECE, WIDTHS, load, store
     from ...engines.cpu.prefetch import ahead, fetch
 
-    width = next((width for width in WIDTHS if rank <= width), WIDTHS[-1])
+    width = next((width for width in WIDTHS if rank <= width), PIECE)
 
     @njit(nogil=True)
     def touch(X, index, factor):
