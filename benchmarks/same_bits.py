@@ -28,17 +28,25 @@ from scaledsgd import (
     load,
 )
 from scaledsgd.cli.main import main
+from scaledsgd.recommend.tuning import Found
+from scaledsgd.training.choice_trainer import ChoicePolicy
 
 Case = Callable[[], object]
 SEED = {"random_state": 0}
 
-# Of a recommender: what it would search for, so that its steps alone are compared. (The softmax
-# begins from a squared loss that is held back too much, or that would be kept.)
+# Of a recommender: what it would search for.
 FOUND = {
     "squared": {"alpha0": 0.1, "ridge": 1.0},
-    "softmax": {"temperature": 0.5, "contrast": 1.0, "product": "cosine", "alpha0": 100.0},
-    "bpr": {"ridge": 1.0},
+    "softmax": {"tau": 0.5, "c": 1.0, "cosine": True},
+    "bpr": {"dot_ridge": 0.03},
 }
+
+
+class Told(Recommender):
+    """Searches for nothing, so that its steps alone are compared."""
+
+    def _searched_for(self, *given) -> Found:
+        return Found(ChoicePolicy(loss=self.loss, **FOUND[self.loss]), int(self.epochs), {})
 
 
 def entries(d: int, n: int, rank: int, share: float, kappa: float = 100.0) -> dict:
@@ -115,11 +123,11 @@ def cases(folder: str) -> Iterator[tuple[str, Case]]:
             lambda how=how: DistanceCompleter(2, epochs=40, **how).fit(distances(150)),
         )
         yield f"bpr {jobs}", lambda how=how: ItemRanker(3, epochs=3, **how).fit(many, order)
-        for loss, found in FOUND.items():
-            made = {"loss": loss, "epochs": 4, **found, **how}
+        for loss in FOUND:
+            told = Told(4, loss=loss, epochs=4, **how)
             yield (
                 f"choices, {loss} {jobs}",
-                lambda made=made: Recommender(4, **made).fit(chosen, user="user", item="item"),
+                lambda told=told: told.fit(chosen, user="user", item="item"),
             )
     wrong = small | {"value": small["value"] + 30 * (np.arange(len(small["value"])) % 40 == 0)}
     yield "huber", lambda: MatrixCompleter(3, loss="huber", epochs=20, **SEED).fit(wrong, **NAMES)

@@ -37,8 +37,8 @@ def gram(X: np.ndarray, dtype) -> np.ndarray:
 
 def transform(X: np.ndarray, T: np.ndarray) -> None:
     """X <- X T."""
-    padded = room(len(T), len(T), X.dtype)
-    padded[:, : len(T)] = T
+    padded, most = room(len(T), len(T), X.dtype), np.finfo(X.dtype).max
+    padded[:, : len(T)] = T.clip(-most, most)  # of columns that have vanished
     _transform(X, padded, room(4, len(T), X.dtype))
 
 

@@ -203,8 +203,11 @@ def grid(data: Data, how: How) -> Result:
 
     def ndcg(**changes) -> float:
         run = warm.copy(**changes)
-        if run.policy.loss == "softmax":
-            run.descend(choices, length)
+        try:
+            if run.policy.loss == "softmax":
+                run.descend(choices, length)
+        except DivergenceError:
+            return 0.0
         return _ndcg(data, run.vectors(), local)
 
     own = ndcg(loss=model.policy_.loss)
