@@ -29,7 +29,7 @@ NEAR = 1 << 20
 # wakes. Those that wait for each other get more, and so many in a turn.
 _LEAST = 4096
 _WOKEN, _SHORT = 16384, 256
-_NUMBERS = 1 << 17  # of X that a thread looks at, or more
+_NUMBERS = 1 << 18  # of X that a thread looks at, or more
 
 
 class CpuEngine(Engine):

@@ -30,7 +30,7 @@ from .. import report
 from ..demo import Result
 from .recommend_data import Data, K
 from .recommend_optimisers import Rival
-from .recommend_peers import PEERS, How, Outcome, by_vectors, contest
+from .recommend_peers import PEERS, SHORT, How, Outcome, by_vectors, contest, timed
 
 RECALL, NDCG = f"recall@{K}", f"ndcg@{K}"
 _COLUMNS = {"user": "user", "item": "item"}
@@ -146,11 +146,18 @@ def _ours(data: Data, how: How) -> tuple[dict[str, Outcome], dict[str, list]]:
             warnings.simplefilter("ignore", RuntimeWarning)
             model.fit(data.events(), **_COLUMNS)
         whole = time.perf_counter() - clock - watch.spent
-        seconds, told = float(model.history_["seconds"][-1]), measured(model, data)
-        runs[name] = Outcome(told, seconds, whole - seconds, _found(model))
+        seconds, told = _trained_for(model), measured(model, data)
         # What neighbours say comes last.
         curves[name] = [*watch.curve, (len(model.history_), seconds, told[NDCG])]
+        search = whole - seconds
+        if whole < SHORT:  # again, and nobody watches
+            _, seconds = timed(lambda loss=loss: fitted(data, how, loss=loss), _trained_for)
+        runs[name] = Outcome(told, seconds, search, _found(model))
     return runs, curves
+
+
+def _trained_for(model: Recommender) -> float:
+    return float(model.history_["seconds"][-1])
 
 
 def _found(model: Recommender) -> dict:
