@@ -219,7 +219,7 @@ _RUNS, SHORT = 9, 1.0  # fits of which the median is told, and seconds that they
 def timed(fit: Callable[[], Any], told: Callable[[Any], float] | None = None) -> tuple[Any, float]:
     """What is fitted, and the seconds that it took, or that it tells: the median of several fits
     where those are short, since one of some milliseconds says little."""
-    begun, taken = time.perf_counter(), []
+    begun, model, taken = time.perf_counter(), None, []
     while not taken or (len(taken) < _RUNS and time.perf_counter() - begun < SHORT):
         clock = time.perf_counter()
         model = fit()
