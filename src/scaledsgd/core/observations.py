@@ -193,7 +193,7 @@ class Observations:
             some = _named(index, self.shape[1], self.symmetric, named)
             keys = self._keys(index[some])
             at = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
-            found.append(start + some[wanted[at] == keys])
+            found.append(np.int64(start) + some[wanted[at] == keys])
         return np.concatenate(found)
 
     def distinct(self, index: np.ndarray) -> np.ndarray:

@@ -43,11 +43,12 @@ def divided(seen: Observations | Chunk, sides: list[np.ndarray]) -> np.ndarray:
 
 def _are_unequal(seen: Observations, size: float, seed: int) -> bool:
     """Whether a few rows or columns are larger than the others by an order of magnitude."""
-    index, y = seen.index, seen.targets
+    index, squares = seen.index, seen.targets
     if len(seen) > LOOK:
         look = np.random.default_rng(seed).integers(0, len(seen), LOOK)
-        index, y = index.take(look, axis=0), y.take(look)  # in a tenth of the time of [look]
-    squares = (y.real / size) ** 2
+        # In a tenth of the time of [look].
+        index, squares = index.take(look, axis=0), squares.take(look)
+    squares = (squares.real / size) ** 2
     for column in index.T:
         total, count = np.bincount(column, squares), np.bincount(column)
         mean = total[count > 0] / count[count > 0]
