@@ -117,7 +117,9 @@ class Holdout:
         if local is not None:
             had = (*seen, self._seen.data)
             lists += local.blended(_BLENDS[1:], lists[0], items, queries, had, seen)
-        for found, _ in lists:
+        items_of = [found for found, _ in lists]
+        del lists  # with the scores
+        for found in items_of:
             ndcg, recall = top_measures(found, self._test)
             told.append(Measures(ndcg.astype(np.float32), recall.astype(np.float32)))
         return told
