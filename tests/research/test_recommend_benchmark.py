@@ -1,6 +1,7 @@
 """The benchmark of recommendations: its own rivals against brute force, its split, its measures."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from scaledsgd.research.benchmarks.recommend_data import Data, K, load, made_up,
 from scaledsgd.research.benchmarks.recommend_optimisers import softmax_gradients, squared_gradients
 from scaledsgd.research.benchmarks.recommend_peers import PEERS, How, contest
 from scaledsgd.training.choice_trainer import ChoicePolicy
+from scaledsgd.training.history import DivergenceError
 
 HOW = How(rank=4, jobs=1, quick=True)
 
@@ -219,3 +221,30 @@ def test_without_data_one_line_says_so(capsys, tmp_path):
     assert code == 2 and "nowhere: no data set" in told
     code, _, told = runner(capsys)("bench", "recommend", "--quick", "--peer", "nobody")
     assert code == 2 and "--peer nobody: the others are popularity, item-kNN" in told
+
+
+def test_on_a_gpu_some_parts_are_refused_in_a_line(capsys):
+    command = ["bench", "recommend", "--quick", "--part", "memory", "--device", "cuda"]
+    code, _, told = runner(capsys)(*command)
+    assert code == 2 and "of the CPU alone" in told
+
+
+def test_of_short_fits_the_median_is_told_and_long_ones_run_once():
+    given = iter([0.1, 9.0, 0.2, 0.3, 0.1, 0.2, 0.2, 0.2, 0.2, 5.0])
+    _, seconds = recommend_peers.timed(lambda: next(given), lambda told: told)
+    assert seconds == 0.2 and list(given) == [5.0]
+    _, seconds = recommend_peers.timed(lambda: time.sleep(1.1) or 3.0, lambda told: told)
+    assert seconds == 3.0
+
+
+def test_a_run_of_the_grid_that_diverges_ranks_nothing(data, monkeypatch):
+    descend = recommend.ChoiceTrainer.descend
+
+    def diverging(self, choices, epochs):
+        if not self.policy.cosine:
+            raise DivergenceError(1, 1, None, 1.0, "")
+        descend(self, choices, epochs)
+
+    monkeypatch.setattr(recommend.ChoiceTrainer, "descend", diverging)
+    facts = recommend.grid(data, HOW).facts
+    assert not np.any(facts["ndcg"]["dot"]) and np.all(facts["ndcg"]["cosine"])
