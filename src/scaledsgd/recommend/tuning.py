@@ -118,7 +118,7 @@ class Holdout:
             had = (*seen, self._seen.data)
             lists += local.blended(_BLENDS[1:], lists[0], items, queries, had, seen)
         items_of = [found for found, _ in lists]
-        del lists  # with the scores
+        del lists  # the scores add to the peak of a fit's memory
         for found in items_of:
             ndcg, recall = top_measures(found, self._test)
             told.append(Measures(ndcg.astype(np.float32), recall.astype(np.float32)))

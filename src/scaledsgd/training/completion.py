@@ -438,7 +438,7 @@ class Completion(Trainer):
             return False
         some = fits.standing_in(X, seen, size)
         while X.shape[1] > 1 and len(some) < _FEW * self.factors.numbers(X.shape[1]):
-            fewer, fit = fits.descend(fits.sorted(X).X[:, :-1].copy(), some)
+            fewer, fit = fits.descend(fits.ordered(X).X[:, :-1].copy(), some)
             if fit > EXACT:
                 break
             X = fewer

@@ -70,13 +70,15 @@ class Exact:
             crew=self.host.crew,
         )  # fmt: skip
 
-    def sorted(self, X: np.ndarray) -> Factors:
+    def ordered(self, X: np.ndarray) -> Factors:
         """The same product in the basis in which directions are ordered by what they explain."""
         whole = replace(self.factors, X=X, spectrum=np.zeros(X.shape[1]))
         whole.refresh(self.host)
         return whole
 
-    def near(self, X: np.ndarray, seen: Chunk, held: Chunk, gain=gauss_newton.GAIN):
+    def near(
+        self, X: np.ndarray, seen: Chunk, held: Chunk, gain: float = gauss_newton.GAIN
+    ) -> np.ndarray | None:
         """X of an exact fit from there, if there is one that holds for what was held out. Args: X,
         which is where the descent ended afterwards."""
         X[...], fit = self.descend(X, seen, gain=gain)
@@ -102,7 +104,7 @@ class Exact:
                 if fit > near:
                     break
                 # Of more directions than there are the last vanish, and are cut off at the gap.
-                whole = self.sorted(X.copy())
+                whole = self.ordered(X.copy())
                 gaps = whole.spectrum[:-1] / np.maximum(whole.spectrum[1:], 1e-300)
                 keep = min(int(np.argmax(gaps)) + 1 if len(gaps) else rank, factors.rank)
                 found = self.near(whole.X[:, :keep].copy(), seen, held)
@@ -114,7 +116,7 @@ class Exact:
         """The exact fit with the fewest directions: one that is not needed may live on rows that
         nothing was held out of."""
         while X.shape[1] > 1:
-            whole = self.sorted(X)
+            whole = self.ordered(X)
             if _is_spread_out(whole):
                 break
             fewer = self.near(whole.X[:, :-1].copy(), seen, held, _CLOSING)

@@ -58,7 +58,7 @@ def run_softmax(
     padding = np.zeros(blocks * b - len(order), order.dtype)
     order = np.concatenate([order, padding]).reshape(blocks, b)
     users, items, weights = choices.users[order], choices.items[order], choices.weights[order]
-    del order  # nobody needs it any more
+    del order  # which would add to the peak of a fit's memory
     weights.ravel()[weights.size - len(padding) :] = 0
     owners = tuple(
         np.remainder(rows, jobs, np.empty(rows.shape, np.uint8), casting="unsafe", dtype=np.int32)
